@@ -27,9 +27,11 @@
 //! tile, the rest is zero in A and in B. Whole tiles are always multiplied, so that an element is the same whatever
 //! block it belongs to.
 //!
-//! No processor with AMX was in reach: correctness is tested by emulation where there is none, and speed was not
-//! measured. That concerns the depth of a block (a strip of A takes 32 KiB of a first-level cache of 48) and
-//! prefetching: rows of the next strip are prefetched, B is not.
+//! A tile of B that comes from the second-level cache is late (measured on Granite Rapids: the kernel waited for B in a
+//! third of a training step). While a depth is multiplied, the tiles of B of the next depth are therefore prefetched, as
+//! are the rows of C that will be written, and rows of the next strip of A. A block is 1,024 deep and 1,024 wide: of B it
+//! takes 2 MiB, the whole second-level cache, but C is then read and written half as often as in blocks of 512. Tests
+//! emulate the instructions where the processor does not have them.
 
 #![expect(unsafe_code, reason = "instructions that Rust does not have, and bounds checked once")]
 
@@ -42,7 +44,7 @@ use super::bf16::{
     element, first_lanes, interleaved, load, pack_panels, pair, pairs_of_line, transposed_pairs,
     with_bf16,
 };
-use super::kernel::{Kernel, dots};
+use super::kernel::{COLUMNS, Kernel, LARGE_TASK, dots};
 use super::strip::{Strided, Strip, Strips};
 use crate::backend::matrix::Matrix;
 use crate::backend::simd::vectorised;
@@ -66,7 +68,10 @@ pub(super) static AMX: Kernel<f32> = Kernel {
     padded_rows: WIDTH,
     terms: 2,
     depth_unit: DEPTH,
-    block_depth: 512,
+    block_depth: 1024,
+    block_columns: 2 * COLUMNS,
+    large_task: LARGE_TASK << 6,
+    height: 1,
     strips: strips!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32),
     dots: dots::<pulp::x86::V4, f32>,
     pack_panels,
@@ -112,8 +117,9 @@ unsafe fn multiply(strip: &Strip<f32>, n_rows: usize) {
     for block in 0..n_blocks {
         let b = strip.b.first.wrapping_add(block * strip.b.panel_stride);
         let next = strip.next.rows(block, n_blocks, n_rows);
+        let written = Written::new(strip, n_rows, block * WIDTH);
         // SAFETY: the tiles have their shapes, and the caller guarantees that A and this panel of B are packed.
-        unsafe { sums.compute(strip, b, next) };
+        unsafe { sums.compute(strip, b, next, &written) };
         // SAFETY: the caller guarantees that the base can be read and C written in these rows and columns.
         unsafe { sums.write(strip, n_rows, block * WIDTH) };
     }
@@ -121,16 +127,56 @@ unsafe fn multiply(strip: &Strip<f32>, n_rows: usize) {
     unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) };
 }
 
+/// The rows of C that are written after the sums are complete, to be prefetched.
+struct Written {
+    first: *const f32,
+    last: *const f32,
+    row_bytes: usize,
+}
+
+impl Written {
+    /// `n_rows` of C, from column j on.
+    fn new(strip: &Strip<f32>, n_rows: usize, j: usize) -> Self {
+        let (c, row_stride) = strip.c;
+        let first = c.cast_const().wrapping_add(j);
+        let last = first.wrapping_add((n_rows - 1) * row_stride);
+        Self { first, last, row_bytes: row_stride * size_of::<f32>() }
+    }
+}
+
+/// Prefetches eight lines of the next depth of B, from this offset on.
+macro_rules! prefetch_b {
+    ($($offset:literal)*) => { concat!($("prefetcht0 [{b} + ", $offset, "]\n"),*) };
+}
+
+/// Prefetches the two lines of a row of C, and goes on to the next row, if there is one.
+macro_rules! prefetch_c {
+    () => {
+        "prefetchw [{c}]
+         prefetchw [{c} + 64]
+         add {c}, {c_row_bytes}
+         cmp {c}, {c_last}
+         cmova {c}, {c_last}"
+    };
+}
+
 /// The sums of a block of C. A row has 128 bytes, as one of B.
 #[repr(C, align(64))]
 struct Sums([[f32; WIDTH]; WIDTH]);
 
 impl Sums {
-    /// A B, for a panel of B. Rows of A that are read after this strip are prefetched from `next` on.
+    /// A B, for a panel of B. Rows of A that are read after this strip are prefetched from `next` on, and those of C that
+    /// are `written` with these sums.
     ///
     /// # Safety
     /// A and B are packed, and the tiles have their shapes.
-    unsafe fn compute(&mut self, strip: &Strip<f32>, b: *const f32, next: [*const f32; 2]) {
+    unsafe fn compute(
+        &mut self,
+        strip: &Strip<f32>,
+        b: *const f32,
+        next: [*const f32; 2],
+        written: &Written,
+    ) {
         let n_tiles = strip.depth / SIDE;
         // SAFETY: the loop reads this number of tiles of A and B, and all rows of the sums are written. Prefetching
         // accepts any address. The label after the loop serves a product without depth.
@@ -146,11 +192,18 @@ impl Sums {
                 "tileloadd tmm4, [{a} + {a_stride}]",
                 "tileloadd tmm6, [{b} + {stride}]",
                 "tdpbf16ps tmm0, tmm4, tmm6",
+                prefetch_b!(2048 2112 2176 2240 2304 2368 2432 2496),
                 "tileloadd tmm7, [{b} + {stride} + 64]",
                 "tdpbf16ps tmm1, tmm4, tmm7",
+                prefetch_b!(2560 2624 2688 2752 2816 2880 2944 3008),
                 "tileloadd tmm5, [{a} + {a_stride} + 1024]",
                 "tdpbf16ps tmm2, tmm5, tmm6",
+                prefetch_b!(3072 3136 3200 3264 3328 3392 3456 3520),
                 "tdpbf16ps tmm3, tmm5, tmm7",
+                prefetch_b!(3584 3648 3712 3776 3840 3904 3968 4032),
+                prefetch_c!(),
+                prefetch_c!(),
+                prefetch_c!(),
                 "prefetcht1 [{next}]",
                 "prefetcht1 [{next} + 64]",
                 "prefetcht1 [{other}]",
@@ -171,6 +224,9 @@ impl Sums {
                 b = inout(reg) b => _,
                 next = inout(reg) next[0] => _,
                 other = inout(reg) next[1] => _,
+                c = inout(reg) written.first => _,
+                c_last = in(reg) written.last,
+                c_row_bytes = in(reg) written.row_bytes,
                 step = in(reg) size_of::<[f32; SIDE]>() * strip.next.step,
                 a_stride = in(reg) size_of::<[f32; SIDE]>(),
                 stride = in(reg) size_of::<[f32; WIDTH]>(),

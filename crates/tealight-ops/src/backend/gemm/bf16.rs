@@ -18,7 +18,7 @@ use std::mem::transmute;
 use pulp::bytemuck::{cast, cast_slice_mut};
 use pulp::{Simd, WithSimd};
 
-use super::kernel::{Kernel, dots};
+use super::kernel::{COLUMNS, HEIGHT, Kernel, LARGE_TASK, dots};
 use super::pack::STRIPS;
 use super::strip::{Rows, Strided, Strip, Strips, Terms, prefetch};
 use super::transpose::avx512::transposed;
@@ -58,6 +58,9 @@ pub(super) static AVX512: Kernel<f32> = Kernel {
     terms: 2,
     depth_unit: 2,
     block_depth: 1024,
+    block_columns: COLUMNS,
+    large_task: LARGE_TASK,
+    height: HEIGHT,
     strips: strips!(1 2 3 4 5 6 7 8 9 10 11 12 13 14),
     dots: dots::<pulp::x86::V4, f32>,
     pack_panels,

@@ -17,8 +17,6 @@ use crate::backend::scratch::Scratch;
 use crate::backend::simd::vector::Lanes;
 use crate::backend::simd::vectorised;
 
-/// Columns of a block of B, which takes 1 MiB of the second-level cache.
-const NC: usize = 512;
 /// Columns of the widest tile.
 const WIDEST: usize = 32;
 
@@ -86,7 +84,7 @@ impl<T: Lanes> Product<'_, T> {
         let depths = parts(depth, kernel.block_depth, kernel.depth_unit).chain(nothing);
         let strip = part_size(target.c.rows(), kernel.strips.len());
         let mut scratch = Scratch::new();
-        for columns in parts(target.c.columns(), NC, kernel.width) {
+        for columns in parts(target.c.columns(), kernel.block_columns, kernel.width) {
             for depth in depths.clone() {
                 let columns = columns.clone();
                 Block { product: self, kernel, columns, depth, strip }.run(target, &mut scratch);

@@ -23,6 +23,13 @@ pub(super) struct Kernel<T: 'static> {
     pub(super) depth_unit: usize,
     /// The greatest depth of a block.
     pub(super) block_depth: usize,
+    /// The most columns of a block of B, which is packed into the second-level cache.
+    pub(super) block_columns: usize,
+    /// With more multiply-adds, the number of tasks and the size of each grow as the square root of work / `large_task`:
+    /// in larger blocks A and B are packed less often, with more blocks a slow thread delays the others less.
+    pub(super) large_task: usize,
+    /// How many times as high as wide a task's block of C is if A is not packed.
+    pub(super) height: usize,
     /// The micro-kernels for strips of 1, 2, .. rows.
     pub(super) strips: &'static [unsafe fn(&Strip<T>)],
     /// See [`Dots`].
@@ -32,6 +39,13 @@ pub(super) struct Kernel<T: 'static> {
     /// See [`PackStrips`].
     pub(super) pack_strips: fn(Matrix<'_, T>, usize, &mut [T]) -> Strips<T>,
 }
+
+/// [`Kernel::block_columns`] of vectors: B then takes 1 MiB.
+pub(super) const COLUMNS: usize = 512;
+/// [`Kernel::large_task`] of vectors.
+pub(super) const LARGE_TASK: usize = 1 << 21;
+/// [`Kernel::height`] of vectors.
+pub(super) const HEIGHT: usize = 4;
 
 /// Bytes of a row of A in a block: the 14 rows of a strip take half of the first-level cache.
 const ROW_BYTES: usize = 2048;
@@ -45,6 +59,9 @@ macro_rules! kernel {
             terms: 1,
             depth_unit: 1,
             block_depth: ROW_BYTES / size_of::<T>(),
+            block_columns: COLUMNS,
+            large_task: LARGE_TASK,
+            height: HEIGHT,
             strips: &[$(strip::run::<$simd, T, $rows>),*],
             dots: dots::<$simd, T>,
             pack_panels: pack_panels::<$simd, T>,

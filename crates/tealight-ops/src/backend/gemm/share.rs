@@ -18,9 +18,6 @@ use crate::backend::threads::{self, map};
 const PARALLEL_FROM: usize = 1 << 17;
 /// The fewest multiply-adds of a task.
 const SMALL_TASK: usize = 1 << 16;
-/// With more work, the number of tasks and the size of each grow as the square root of work / `LARGE_TASK`: in
-/// larger blocks A and B are packed less often, with more blocks a slow thread delays the others less.
-const LARGE_TASK: usize = 1 << 21;
 /// The fewest elements of a block of C, if there are more blocks than threads.
 const SMALL_BLOCK: usize = 1 << 16;
 /// The most tasks per thread.
@@ -75,7 +72,10 @@ fn share<T: Lanes>(kernels: &Kernels<T>, n_products: usize, parts: Vec<(Range<f6
     }
     let elements: usize =
         parts.iter().map(|(_, (_, target))| target.c.rows() * target.c.columns()).sum();
-    let n_tasks = (work / LARGE_TASK).isqrt().min(elements / SMALL_BLOCK);
+    let large_tasks = parts.iter().map(|(_, (product, _))| {
+        product.work() as f64 / kernels.of(product.method).large_task as f64
+    });
+    let n_tasks = (large_tasks.sum::<f64>().sqrt() as usize).min(elements / SMALL_BLOCK);
     let n_tasks = (n_tasks / n_threads).clamp(1, MOST_TASKS) * n_threads;
     let n_each = n_tasks.div_ceil(n_products);
     // If there are few products, each is split for all threads, as their sizes may differ. If there are many,
@@ -86,7 +86,8 @@ fn share<T: Lanes>(kernels: &Kernels<T>, n_products: usize, parts: Vec<(Range<f6
     for (part, (product, target)) in parts {
         let share = part.end - part.start;
         let n_tasks = ((n_each as f64 * share).ceil() as usize).min(product.work() / SMALL_TASK);
-        let cut = product.cut(kernels.of(product.method).width, n_tasks.max(1), target);
+        let kernel = kernels.of(product.method);
+        let cut = product.cut((kernel.width, kernel.height), n_tasks.max(1), target);
         let step = share / cut.len() as f64;
         let places = (0..).map(|i| part.start + f64::from(i) * step);
         tasks.extend(places.zip(cut));
@@ -150,15 +151,16 @@ impl<'a, T: Lanes> Product<'a, T> {
     }
 
     /// Splits the product into about `n_tasks` tasks. Their blocks of C are about square, because A is packed once
-    /// per column of blocks and B once per row of blocks. If A is not packed, blocks are higher than wide.
+    /// per column of blocks and B once per row of blocks. If A is not packed, blocks are `height` times as high as wide.
+    /// They begin at multiples of `width` columns.
     pub(super) fn cut(
         self,
-        width: usize,
+        (width, height): (usize, usize),
         n_tasks: usize,
         target: Target<'a, T>,
     ) -> Vec<Task<'a, T>> {
         let (m, n) = (target.c.rows(), target.c.columns());
-        let height = if self.a.column_stride() == 1 { 4 } else { 1 };
+        let height = if self.a.column_stride() == 1 { height } else { 1 };
         let most_across = n.div_ceil(width).min(n_tasks).max(1);
         let n_across = (n_tasks * n * height).div_ceil(m.max(1)).isqrt().clamp(1, most_across);
         let n_down = n_tasks.div_ceil(n_across);

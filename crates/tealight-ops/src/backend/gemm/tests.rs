@@ -325,7 +325,7 @@ fn tasks_cover_the_matrix_once() {
         let (a, b) = (vec![0.; m], vec![0.; n]);
         let product = Product::of(Matrix::new(&a, (m, 1)), Matrix::new(&b, (1, n))).accumulated();
         let mut c = vec![0_f32; m * n];
-        let tasks = product.cut(32, n_tasks, MatrixMut::new(&mut c, (m, n)).into());
+        let tasks = product.cut((32, 4), n_tasks, MatrixMut::new(&mut c, (m, n)).into());
         assert!(tasks.len() <= 2 * n_tasks, "{} of {n_tasks} tasks", tasks.len());
         for (_, Target { c: mut block, .. }) in tasks {
             (0..block.rows()).for_each(|i| block.row(i).iter_mut().for_each(|x| *x += 1.));

@@ -14,7 +14,7 @@ use super::*;
 use crate::backend::simd::bf16::Bf16;
 
 /// Blocks of the depth, and the order of sums, of AMX.
-const TILES: Order = Order { block_depth: 512, depth_unit: 32, sum: by_tiles };
+const TILES: Order = Order { block_depth: 1024, depth_unit: 32, sum: by_tiles };
 
 /// The kernels of AMX: packing element by element runs on any processor, that of the kernel itself needs AVX-512.
 fn kernels() -> Vec<Kernels<f32>> {
