@@ -226,6 +226,32 @@ impl ModelConfig {
         kinds.join(", ")
     }
 
+    /// What settings do not do on sequences of at most `len` positions: kinds of attention that are another one.
+    pub fn notes(&self, len: usize) -> Vec<String> {
+        let stack = (0..self.layers.len().max(1)).map(|i| {
+            let has_own = self.layer(i).is_some_and(|layer| layer.attention.is_some());
+            let key = if has_own {
+                format!("model.layers[{i}].attention")
+            } else {
+                "model.attention".to_owned()
+            };
+            (key, self.attention_of(i))
+        });
+        let others = [
+            ("model.encoder_attention", &self.encoder_attention),
+            ("model.cross_attention", &self.cross_attention),
+        ];
+        let others =
+            others.into_iter().filter_map(|(key, own)| Some((key.to_owned(), own.as_ref()?)));
+        let mut notes = Vec::new();
+        for note in stack.chain(others).filter_map(|(key, attention)| attention.note(&key, len)) {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+        notes
+    }
+
     /// The length that all sequences must be padded to; `None`: any length will do.
     pub fn only_len(&self) -> Option<usize> {
         (0..self.layers.len().max(1)).filter_map(|i| self.attention_of(i).only_len()).max()

@@ -39,6 +39,9 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! The crate reads no file. To load a folder of Hugging Face and fill a mask, see `examples/fill_mask.rs` of
+//! tealight-train.
 
 pub mod attention;
 pub mod choice;
@@ -57,7 +60,7 @@ pub mod position;
 pub mod transformer;
 
 pub use attention::{Attention, AttentionInput, AttentionSpec, Memory, Reads};
-pub use choice::{Choice, Kind, names};
+pub use choice::{Choice, Kind, describe, names};
 pub use config::ModelConfig;
 pub use error::{BuildError, BuildResult, ConfigFault};
 pub use layers::linear::{Bias, Linear};

@@ -6,23 +6,31 @@ mod bench;
 mod commands;
 mod pictures;
 mod runs;
+mod starter;
 mod system;
 mod terminal;
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::bail;
-use clap::Parser;
 
 use args::{Arguments, Command};
-use tealight_ops::{check_instructions, with_product_precision};
+use system::memory;
+use system::version::{VERSION, instruction_sets};
+use tealight_ops::{check_instructions, threads, with_product_precision};
 use tealight_train::communicator::mpi;
+use terminal::numbers::{counted, format_bytes};
+use terminal::output::log;
+use terminal::verbosity::is_verbose;
 
 #[global_allocator]
 static ALLOCATOR: tealight_ops::allocator::Allocator = tealight_ops::allocator::Allocator;
 
 fn main() -> ExitCode {
-    let Arguments { command } = Arguments::parse();
+    let started = Instant::now();
+    let Arguments { output, command } = Arguments::of_process();
+    output.verbosity().choose();
     if command.keeps_freed_memory() {
         tealight_ops::allocator::keep_freed_memory();
     }
@@ -30,8 +38,28 @@ fn main() -> ExitCode {
     let result = check_instructions()
         .map_err(anyhow::Error::msg)
         .and_then(|()| check_launch(&command))
+        .map(|()| log_computation())
         .and_then(|()| with_product_precision(precision, || run(command)));
+    log_cost(started);
     result.unwrap_or_else(|error| terminal::failure::report(&error))
+}
+
+/// Under `--verbose`: what computes.
+fn log_computation() {
+    if is_verbose() {
+        let threads = counted(threads::count(), "thread");
+        log(&format!("tealight {VERSION} on {} with {threads}", instruction_sets()));
+    }
+}
+
+/// Under `--verbose`: the time that a command took, and its memory.
+fn log_cost(started: Instant) {
+    if !is_verbose() {
+        return;
+    }
+    let peak = memory::peak().map(|bytes| format_bytes(bytes as f64));
+    let peak = peak.map_or(String::new(), |peak| format!(", at most {peak} of memory"));
+    log(&format!("{:.2} s{peak}", started.elapsed().as_secs_f64()));
 }
 
 /// Refuses several processes of a command that is a single one.
@@ -64,9 +92,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::FillMask(args) => commands::fill_mask::run(&args),
         Command::Generate(args) => commands::generate::run(&args),
         Command::Export(args) => commands::export::run(&args),
-        Command::Devices => commands::devices::run(),
+        Command::Devices(args) => commands::devices::run(&args),
+        Command::Info(args) => commands::info::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
+        Command::Init(args) => commands::init::run(&args),
+        Command::Explain(args) => commands::explain::run(&args),
+        Command::Schema => commands::schema::run(),
         Command::Completions { shell } => commands::completions::run(shell),
+        Command::Man(args) => commands::man::run(&args),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -16,6 +16,7 @@ use candle_nn::VarBuilder;
 use tealight_ops::aft::{self, Reach};
 
 use super::aft_full::NEAR_ZERO;
+use super::degenerate::Degenerate;
 use super::gate::{self, Aft, Gate, PairBiases};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::choice::settings::settings;
@@ -59,6 +60,12 @@ impl AttentionKind for Config {
             activations: 2. * d_model * len,
         };
         gate::cost(spec, spec.d_model, [q_len, kv_len]) + core
+    }
+
+    fn degenerate(&self, len: usize) -> Option<Degenerate> {
+        let effect = format!("= {} gives each pair of all {len} positions a bias", self.window);
+        let full = Degenerate { setting: "window", effect, instead: "AFT-full with a full w" };
+        (self.window >= len).then_some(full)
     }
 }
 

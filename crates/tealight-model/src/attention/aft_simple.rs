@@ -11,7 +11,6 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 use tealight_ops::aft;
 
 use super::decoding::{refuse_score_bias, select_rows};
@@ -21,13 +20,14 @@ use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     DecodingState, Memory, Reads,
 };
+use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::mode::Mode;
 
-/// `[model.attention] kind = "aft_simple"`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {}
+settings! {
+    /// `[model.attention] kind = "aft_simple"`
+    pub struct Config {}
+}
 
 impl AttentionKind for Config {
     fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {

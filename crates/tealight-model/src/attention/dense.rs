@@ -16,6 +16,7 @@ use tealight_ops::matmul::matmul;
 use tealight_ops::swap_axes::swap_axes;
 
 use super::cache::{self, KeyValueLayer, LinearMaps};
+use super::degenerate::Degenerate;
 use super::projection::{self, Heads, Projection, merge_heads, repeat_heads};
 use super::score::{Score, ScoreFunction};
 use super::{
@@ -46,6 +47,11 @@ pub(super) trait DenseKind: fmt::Debug + Clone + Send + Sync + 'static {
     fn row_sum(&self) -> RowSum {
         RowSum::One
     }
+
+    /// As [`AttentionKind::degenerate`].
+    fn degenerate(&self, _len: usize) -> Option<Degenerate> {
+        None
+    }
 }
 
 impl<K: DenseKind> AttentionKind for K {
@@ -56,6 +62,10 @@ impl<K: DenseKind> AttentionKind for K {
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
         projection::cost(spec, [q_len, kv_len]) + cost(spec, self.score(), [q_len, kv_len])
+    }
+
+    fn degenerate(&self, len: usize) -> Option<Degenerate> {
+        DenseKind::degenerate(self, len)
     }
 }
 

@@ -20,7 +20,6 @@ use std::fmt;
 
 use candle_core::{D, Result, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 use tealight_ops::activation::relu;
 use tealight_ops::linear_attention::{self, linear_attention};
 use tealight_ops::swap_axes::swap_axes;
@@ -32,14 +31,15 @@ use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     DecodingState, Memory, Reads,
 };
+use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
 
-/// `[model.attention] kind = "linear"`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {}
+settings! {
+    /// `[model.attention] kind = "linear"`
+    pub struct Config {}
+}
 
 impl AttentionKind for Config {
     fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {

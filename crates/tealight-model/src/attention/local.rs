@@ -16,6 +16,7 @@
 
 use candle_nn::VarBuilder;
 
+use super::degenerate::Degenerate;
 use super::projection::{self, Heads};
 use super::score::Score;
 use super::softmax::{self, Softmax};
@@ -58,5 +59,10 @@ impl AttentionKind for Config {
         let n_keys = (sides * (self.window.max(1) - 1) as f64 + 1.).min(kv_len as f64);
         projection::cost_with(spec, self.heads(), [q_len, kv_len])
             + softmax::cost(spec, Score::ScaledDot, q_len, n_keys)
+    }
+
+    fn degenerate(&self, len: usize) -> Option<Degenerate> {
+        let effect = format!("reaches all {len} positions of a sequence");
+        (self.window >= len).then(|| Degenerate::softmax("window", &self.window, &effect))
     }
 }

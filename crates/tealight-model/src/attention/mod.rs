@@ -10,6 +10,7 @@ pub mod aft_local;
 pub mod aft_simple;
 mod cache;
 pub mod decoding;
+pub mod degenerate;
 pub mod dense;
 pub mod entmax15;
 mod gate;
@@ -36,6 +37,7 @@ use candle_nn::VarBuilder;
 use serde::Serialize;
 
 pub use decoding::{BoxState, DecodingState};
+use degenerate::Degenerate;
 pub(crate) use spec::BY_CAUSAL;
 pub use spec::{AttentionSpec, Reads};
 
@@ -108,6 +110,13 @@ impl AttentionConfig {
         self.settings().ignores_padding()
     }
 
+    /// On sequences of at most `len` positions: why the attention of the TOML table `key` does not do what its kind says;
+    /// `None` if it does.
+    pub fn note(&self, key: &str, len: usize) -> Option<String> {
+        let Degenerate { setting, effect, instead } = self.settings().degenerate(len)?;
+        Some(format!("`{key}.{setting}` {effect}, so \"{}\" is {instead} here", self.kind()))
+    }
+
     /// Heads of keys and values, where a kind lets them differ from those of queries.
     pub fn n_kv_heads(&self) -> Option<usize> {
         match self {
@@ -134,6 +143,11 @@ pub trait AttentionKind: fmt::Debug {
     /// Whether padding at the end of a sequence leaves its other positions as they are without it.
     fn ignores_padding(&self) -> bool {
         true
+    }
+
+    /// Why the layer is another kind of attention on sequences of at most `len` positions; `None` if it is not.
+    fn degenerate(&self, _len: usize) -> Option<Degenerate> {
+        None
     }
 }
 

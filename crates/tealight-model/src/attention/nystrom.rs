@@ -21,6 +21,7 @@ use candle_nn::VarBuilder;
 use tealight_ops::depthwise_convolution::depthwise_convolution;
 use tealight_ops::nystrom::{self, Settings};
 
+use super::degenerate::Degenerate;
 use super::projection::{self, Heads, Projection, merge_heads};
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, RowSum,
@@ -127,6 +128,16 @@ impl AttentionKind for Config {
 
     fn ignores_padding(&self) -> bool {
         self.compat == Compat::None && self.seq_len.is_none()
+    }
+
+    fn degenerate(&self, len: usize) -> Option<Degenerate> {
+        let effect = format!("is not less than the {len} positions of a sequence");
+        let softmax = Degenerate::softmax("n_landmarks", &self.n_landmarks, &effect);
+        let degenerate = match self.conv_kernel {
+            Some(_) => Degenerate { instead: "softmax attention with a convolution", ..softmax },
+            None => softmax,
+        };
+        (self.n_landmarks >= len).then_some(degenerate)
     }
 }
 

@@ -26,7 +26,6 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 use tealight_ops::activation::Function;
 use tealight_ops::gate::gated;
 use tealight_ops::norm::layer_norm;
@@ -38,6 +37,7 @@ use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     DecodingState, Memory, RowSum,
 };
+use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::{Bias, Linear};
@@ -47,10 +47,10 @@ use crate::mode::Mode;
 /// ε of GroupNorm.
 pub(crate) const EPSILON: f64 = 1e-5;
 
-/// `[model.attention] kind = "retention"`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {}
+settings! {
+    /// `[model.attention] kind = "retention"`
+    pub struct Config {}
+}
 
 impl AttentionKind for Config {
     fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {

@@ -28,7 +28,6 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use serde::{Deserialize, Serialize};
 use tealight_ops::activation::sigmoid;
 use tealight_ops::wkv::{self, wkv};
 
@@ -39,15 +38,16 @@ use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     DecodingState, Memory, Reads,
 };
+use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
 use crate::params::init::Initializer;
 
-/// `[model.attention] kind = "rwkv"`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {}
+settings! {
+    /// `[model.attention] kind = "rwkv"`
+    pub struct Config {}
+}
 
 impl AttentionKind for Config {
     fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {

@@ -16,6 +16,7 @@
 use candle_core::{Result, Tensor};
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
+use super::degenerate::Degenerate;
 use super::dense::DenseKind;
 use super::score::Score;
 use super::{AttentionSpec, RowSum};
@@ -74,6 +75,11 @@ impl DenseKind for Config {
             Rule::ScoreCut => Truncation::ScoreCut(self.threshold),
         };
         truncated_softmax(scores, truncation)
+    }
+
+    fn degenerate(&self, _len: usize) -> Option<Degenerate> {
+        let cuts_nothing = self.threshold == 0. && self.rule != Rule::ScoreCut;
+        cuts_nothing.then(|| Degenerate::softmax("threshold", &0, "removes no weight"))
     }
 
     /// A row may have no weight left.

@@ -14,6 +14,7 @@ use candle_core::{Result, Tensor};
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
 use super::AttentionSpec;
+use super::degenerate::Degenerate;
 use super::dense::DenseKind;
 use super::score::Score;
 use crate::choice::settings::settings;
@@ -40,5 +41,10 @@ impl DenseKind for Config {
 
     fn weights(&self, scores: &Tensor) -> Result<Tensor> {
         truncated_softmax(scores, Truncation::TopK(self.k))
+    }
+
+    fn degenerate(&self, len: usize) -> Option<Degenerate> {
+        let effect = format!("keeps all {len} positions of a sequence");
+        (self.k >= len).then(|| Degenerate::softmax("k", &self.k, &effect))
     }
 }

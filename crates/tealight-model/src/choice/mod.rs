@@ -14,6 +14,7 @@
 
 use serde::{Deserialize, Deserializer};
 
+pub mod describe;
 pub mod names;
 mod read;
 pub mod settings;
@@ -47,8 +48,9 @@ pub trait Choice: Sized {
 
 /// Generates an enum of kinds and implements [`Choice`], `Serialize` and `Deserialize` for it.
 ///
-/// A variant holds the kind's `Config` (which is `Clone`, `Debug`, `Default`, `PartialEq`,
-/// `Serialize` and `Deserialize` with `deny_unknown_fields`), or nothing. The first paragraph of its
+/// A variant holds the kind's `Config` (which is `Clone`, `Debug`, `Default`, `PartialEq`, `Serialize`,
+/// [`Described`](crate::choice::describe::Described) and `Deserialize` with `deny_unknown_fields`, as those of
+/// [`settings!`](crate::settings!)), or nothing. The first paragraph of its
 /// documentation becomes [`Kind::summary`](crate::choice::Kind::summary).
 ///
 /// `enum Name = "kind" { … }` also implements `Default`: that kind with all its settings at their defaults.
@@ -56,12 +58,12 @@ pub trait Choice: Sized {
 /// `Name::settings`, which returns the settings as `&dyn Trait`.
 ///
 /// ```
-/// use serde::{Deserialize, Serialize};
-///
-/// #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-/// #[serde(default, deny_unknown_fields)]
-/// struct Dropout {
-///     probability: f64,
+/// tealight_model::settings! {
+///     /// `kind = "dropout"`
+///     pub struct Dropout {
+///         /// The share of activations that is zeroed.
+///         pub probability: f64 = 0.1,
+///     }
 /// }
 ///
 /// tealight_model::choice! {
@@ -81,13 +83,13 @@ pub trait Choice: Sized {
 #[macro_export]
 macro_rules! choice {
     (
-        $(#[$meta:meta])*
+        $(#[doc = $about:literal])*
         $vis:vis enum $name:ident : $settings:ident $(= $default:literal)? {
             $($(#[doc = $doc:literal])* $kind:literal => $variant:ident ($config:ty)),+ $(,)?
         }
     ) => {
         $crate::choice! {
-            $(#[$meta])*
+            $(#[doc = $about])*
             $vis enum $name $(= $default)? {
                 $($(#[doc = $doc])* $kind => $variant ($config)),+
             }
@@ -104,12 +106,12 @@ macro_rules! choice {
     };
 
     (
-        $(#[$meta:meta])*
+        $(#[doc = $about:literal])*
         $vis:vis enum $name:ident $(= $default:literal)? {
             $($(#[doc = $doc:literal])* $kind:literal => $variant:ident $(($config:ty))?),+ $(,)?
         }
     ) => {
-        $(#[$meta])*
+        $(#[doc = $about])*
         #[derive(Clone, Debug, PartialEq, ::serde::Serialize)]
         #[serde(tag = "kind")]
         $vis enum $name {
@@ -161,6 +163,23 @@ macro_rules! choice {
             }
         }
 
+        impl $crate::choice::describe::Described for $name {
+            fn about() -> &'static str {
+                concat!($($about, "\n"),*)
+            }
+
+            fn shape() -> $crate::choice::describe::Shape {
+                $crate::choice::describe::Shape::Choice($crate::choice::describe::Alternatives {
+                    type_name: ::std::any::type_name::<Self>(),
+                    kinds: vec![$($crate::choice::describe::Alternative {
+                        name: $kind,
+                        doc: concat!($($doc, "\n"),*),
+                        fields: $crate::choice!(@fields $(($config))?),
+                    }),+],
+                })
+            }
+        }
+
         impl<'de> ::serde::Deserialize<'de> for $name {
             fn deserialize<D: ::serde::Deserializer<'de>>(
                 deserializer: D,
@@ -168,6 +187,13 @@ macro_rules! choice {
                 $crate::choice::deserialize(deserializer)
             }
         }
+    };
+
+    (@fields) => {
+        ::std::vec::Vec::new()
+    };
+    (@fields ($config:ty)) => {
+        <$config as $crate::choice::describe::Described>::shape().into_fields()
     };
 
     (@read $settings:ident, $variant:ident) => {
@@ -199,22 +225,22 @@ pub const fn summary(doc: &'static str, lines: &[&str]) -> &'static str {
 pub struct NoSettings {}
 
 #[cfg(test)]
+#[expect(unreachable_pub, reason = "`settings!` makes public structs")]
 mod tests {
     use serde::Serialize;
 
     use super::*;
+    use crate::choice::settings::settings;
 
-    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-    #[serde(default, deny_unknown_fields)]
-    struct Nystrom {
-        n_landmarks: usize,
-        pinv: Option<Pinv>,
-    }
+    settings! {
+        pub struct Nystrom {
+            pub n_landmarks: usize = 0,
+            pub pinv: Option<Pinv> = None,
+        }
 
-    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-    #[serde(default, deny_unknown_fields)]
-    struct Pinv {
-        n_iterations: usize,
+        pub struct Pinv {
+            pub n_iterations: usize = 0,
+        }
     }
 
     choice! {

@@ -38,13 +38,13 @@ pub trait Named: Sized + Copy + 'static {
 #[macro_export]
 macro_rules! names {
     (
-        $(#[$meta:meta])*
+        $(#[doc = $about:literal])*
         $vis:vis enum $name:ident as $other:ty {
             $($(#[doc = $doc:literal])* $word:literal => $variant:ident),+ $(,)?
         }
     ) => {
         $crate::names! {
-            $(#[$meta])*
+            $(#[doc = $about])*
             $vis enum $name {
                 $($(#[doc = $doc])* $word => $variant),+
             }
@@ -60,12 +60,12 @@ macro_rules! names {
     };
 
     (
-        $(#[$meta:meta])*
+        $(#[doc = $about:literal])*
         $vis:vis enum $name:ident {
             $($(#[doc = $doc:literal])* $word:literal => $variant:ident),+ $(,)?
         }
     ) => {
-        $(#[$meta])*
+        $(#[doc = $about])*
         #[derive(
             Clone, Copy, Debug, PartialEq, Eq, ::serde::Serialize, ::serde::Deserialize
         )]
@@ -85,6 +85,16 @@ macro_rules! names {
                 match self {
                     $(Self::$variant => $word),+
                 }
+            }
+        }
+
+        impl $crate::choice::describe::Described for $name {
+            fn about() -> &'static str {
+                concat!($($about, "\n"),*)
+            }
+
+            fn shape() -> $crate::choice::describe::Shape {
+                $crate::choice::describe::Shape::Words(<Self as $crate::names::Named>::KINDS)
             }
         }
     };

@@ -9,11 +9,15 @@
 
 mod compare;
 pub(crate) mod limits;
+mod notes;
+pub mod reference;
+pub mod schema;
 
 use std::path::{PathBuf, absolute};
 
 use candle_core::{DType, Device};
 use serde::{Deserialize, Serialize};
+use tealight_model::describe::{Described, Field, Shape};
 use tealight_model::{Activations, ModelConfig, names};
 use tealight_ops::ProductPrecision;
 
@@ -34,40 +38,74 @@ use crate::storage::hub::HubCache;
 use crate::task::TaskConfig;
 use crate::task::context::TaskContext;
 
-/// The whole file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunConfig {
-    /// Seed of all random numbers.
-    #[serde(default)]
-    pub seed: u64,
-    /// A run, a checkpoint, or an exported or Hugging Face folder whose parameters the model starts from; random
-    /// when absent. Settings of `[model]` and `[task]` that the file leaves out are taken from there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub init_from: Option<PathBuf>,
-    /// `[model]`: the transformer.
-    #[serde(default)]
-    pub model: ModelConfig,
-    /// `[task]`: data, inputs and targets.
-    pub task: TaskConfig,
-    /// `[optimizer]`: the update rule.
-    #[serde(default)]
-    pub optimizer: OptimizerConfig,
-    /// `[schedule]`: the learning rate over the run.
-    #[serde(default)]
-    pub schedule: ScheduleConfig,
-    /// `[training]`: steps, batches, precision, evaluation.
-    #[serde(default)]
-    pub training: TrainingConfig,
-    /// `[checkpoint]`: when checkpoints are saved and which are kept.
-    #[serde(default)]
-    pub checkpoint: CheckpointConfig,
-    /// `[distributed]`: how several processes that train one model communicate.
-    #[serde(default, skip_serializing_if = "DistributedConfig::is_default")]
-    pub distributed: DistributedConfig,
-    /// `[log]`: training metrics.
-    #[serde(default)]
-    pub log: LogConfig,
+/// Generates the struct of the whole file, and what each key means. A key with `#[serde(default)]` may be left out.
+macro_rules! whole_file {
+    (
+        $(#[$attribute:meta])*
+        pub struct $name:ident {
+            $($(#[doc = $doc:literal])* $(#[serde($($serde:tt)+)])? pub $key:ident: $type:ty,)*
+        }
+    ) => {
+        $(#[$attribute])*
+        pub struct $name {
+            $($(#[doc = $doc])* $(#[serde($($serde)+)])? pub $key: $type,)*
+        }
+
+        impl Described for $name {
+            fn shape() -> Shape {
+                Shape::Table(vec![
+                    $(whole_file!(
+                        @field stringify!($key), concat!($($doc, "\n"),*), $type $(, $($serde)+)?
+                    ),)*
+                ])
+            }
+        }
+    };
+
+    (@field $key:expr, $doc:expr, $type:ty) => {
+        Field::required::<$type>($key, $doc)
+    };
+    (@field $key:expr, $doc:expr, $type:ty, $($serde:tt)+) => {
+        Field::optional::<$type>($key, $doc, &<$type>::default())
+    };
+}
+
+whole_file! {
+    /// The whole file.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct RunConfig {
+        /// Seed of all random numbers.
+        #[serde(default)]
+        pub seed: u64,
+        /// A run, a checkpoint, or an exported or Hugging Face folder whose parameters the model starts from; random
+        /// when absent. Settings of `[model]` and `[task]` that the file leaves out are taken from there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub init_from: Option<PathBuf>,
+        /// `[model]`: the transformer.
+        #[serde(default)]
+        pub model: ModelConfig,
+        /// `[task]`: data, inputs and targets.
+        pub task: TaskConfig,
+        /// `[optimizer]`: the update rule.
+        #[serde(default)]
+        pub optimizer: OptimizerConfig,
+        /// `[schedule]`: the learning rate over the run.
+        #[serde(default)]
+        pub schedule: ScheduleConfig,
+        /// `[training]`: steps, batches, precision, evaluation.
+        #[serde(default)]
+        pub training: TrainingConfig,
+        /// `[checkpoint]`: when checkpoints are saved and which are kept.
+        #[serde(default)]
+        pub checkpoint: CheckpointConfig,
+        /// `[distributed]`: how several processes that train one model communicate.
+        #[serde(default, skip_serializing_if = "DistributedConfig::is_default")]
+        pub distributed: DistributedConfig,
+        /// `[log]`: training metrics.
+        #[serde(default)]
+        pub log: LogConfig,
+    }
 }
 
 settings! {

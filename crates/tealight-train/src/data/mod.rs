@@ -1,6 +1,6 @@
 //! Data: splits, random orders, files with their hashes, tokenised text, pictures, and weather.
 
-pub(crate) mod cache;
+pub mod cache;
 pub(crate) mod compressed;
 mod file;
 pub mod fingerprint;
@@ -11,6 +11,7 @@ mod padding;
 mod permutation;
 pub(crate) mod progress;
 mod split;
+pub mod survey;
 pub mod text;
 pub mod weather;
 

@@ -141,7 +141,8 @@ impl ScheduleConfig {
         }
     }
 
-    fn warmup_steps(&self, total_steps: u64) -> u64 {
+    /// Updates until the peak, in a run of `total_steps`.
+    pub(crate) fn warmup_steps(&self, total_steps: u64) -> u64 {
         match self {
             Self::Constant(Constant { warmup_steps })
             | Self::Linear(Linear { warmup_steps, .. })

@@ -1,30 +1,18 @@
 //! `tealight export`: writes a model as a folder for `transformers`, for Tealight or for ONNX.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use tealight_model::hf::{self, Expressed, Head, Sizes};
 use tealight_model::models::classifier::ReadOut;
 use tealight_model::onnx::{self, Cache, Model};
 
-use super::card::Card;
+use super::card::{Card, Provenance};
 use super::purpose::Purpose;
 use super::{HfOrigin, Pretrained, folder, preprocessor, tealight_folder};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::storage::files;
 use crate::task::classify::Labels;
-
-/// Where a model comes from, for its model card.
-#[derive(Clone, Debug, Default)]
-pub struct Provenance {
-    /// The name of the model.
-    pub name: String,
-    /// The metrics of its run, by name.
-    pub metrics: BTreeMap<String, f64>,
-    /// The resolved configuration of its run, in TOML; `None` for a model that Tealight did not train.
-    pub config: Option<String>,
-}
 
 /// The format of the folder.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,15 +117,7 @@ impl Pretrained {
             files.extend(self.preprocessor_file()?);
         }
         let n_parameters = self.weights.values().map(|tensor| tensor.elem_count() as u64).sum();
-        let card = Card {
-            name: &provenance.name,
-            purpose: &self.purpose,
-            library,
-            reason,
-            n_parameters,
-            metrics: &provenance.metrics,
-            config: provenance.config.as_deref(),
-        };
+        let card = Card { provenance, purpose: &self.purpose, library, reason, n_parameters };
         files.push(("README.md".to_owned(), card.markdown().into_bytes()));
         files::write_directory(to, &files)
     }

@@ -17,7 +17,10 @@ use crate::storage::clock;
 pub const FORMAT_VERSION: u64 = 1;
 
 /// The release of Candle that this crate is built with; a test compares it with `Cargo.lock`.
-const CANDLE_VERSION: &str = "0.11.1";
+pub const CANDLE_VERSION: &str = "0.11.1";
+
+/// The commit of Tealight, if `TEALIGHT_COMMIT` was set when it was compiled.
+pub const COMMIT: Option<&str> = option_env!("TEALIGHT_COMMIT");
 
 /// Everything beside the configuration that a run depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +92,7 @@ impl Manifest {
             format_version: FORMAT_VERSION,
             tealight_version: env!("CARGO_PKG_VERSION").to_owned(),
             candle_version: CANDLE_VERSION.to_owned(),
-            commit: option_env!("TEALIGHT_COMMIT").map(str::to_owned),
+            commit: COMMIT.map(str::to_owned),
             device: device_name(device),
             threads: tealight_ops::threads::count(),
             instructions: None,

@@ -61,6 +61,21 @@ impl<'de> Deserializer<'de> for &'de Node {
         }
     }
 
+    /// Serde reads a struct from an array, too, by position: refuse that.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _keys: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, SettingFault> {
+        match &self.value {
+            Value::Array(_) => {
+                Err(SettingFault::invalid_type(Unexpected::Other(self.type_name()), &visitor))
+            }
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -78,7 +93,7 @@ impl<'de> Deserializer<'de> for &'de Node {
 
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
-        unit unit_struct newtype_struct seq tuple_struct map struct identifier ignored_any
+        unit unit_struct newtype_struct seq tuple_struct map identifier ignored_any
     }
 }
 

@@ -23,6 +23,17 @@ impl ConfigError {
         &self.report.message
     }
 
+    /// The dotted key of the setting that the error is about, or of its table.
+    pub fn key(&self) -> Option<&str> {
+        self.report.key.as_deref()
+    }
+
+    /// The error with a further line of help.
+    #[must_use]
+    pub fn with_help(&self, text: impl Into<String>) -> Self {
+        Self::new((*self.report).clone().help(text), &self.sources)
+    }
+
     /// `Display` with terminal colors.
     pub fn in_color(&self) -> String {
         Renderer::styled().render(&[group(&self.report, &self.sources)])

@@ -75,13 +75,18 @@ impl SettingFault {
                 None => unknown_kind(&kind, kinds, &path),
             },
             Rule::UnknownValue(typed, values) => {
-                let report = Report::new(format!("{}: unknown value", value()));
+                let report =
+                    Report::new(format!("{}: unknown value", value())).about(dotted(&path));
                 suggest::among(report, &typed, values).list("values", values)
             }
             Rule::MissingKey(key) => missing_key(&path, key),
-            Rule::Expected(what) => Report::new(format!("{}: expected {what}", value())),
+            Rule::Expected(what) => {
+                Report::new(format!("{}: expected {what}", value())).about(dotted(&path))
+            }
             Rule::Other(message) if path.is_empty() => Report::new(message),
-            Rule::Other(message) => Report::new(format!("{}: {message}", value())),
+            Rule::Other(message) => {
+                Report::new(format!("{}: {message}", value())).about(dotted(&path))
+            }
         };
         report.mark_all(span.as_ref())
     }
@@ -96,6 +101,9 @@ fn unknown_key(key: &str, keys: Names, path: &[String], node: Option<&Node>) -> 
     };
     let report = Report::new(format!("unknown key `{}` {place}", shortened(quoted(key))));
     let keys: Vec<String> = keys.iter().map(|key| quoted(key)).collect();
+    let meant = suggest::similar(key, &keys).map(str::to_owned);
+    let meant: Vec<String> = path.iter().cloned().chain(meant).collect();
+    let report = report.about(dotted(&meant));
     match (keys.is_empty(), kind) {
         (true, Some(kind)) => {
             report.note(format!("kind `{}` has no settings", kind.escape_debug()))
@@ -115,13 +123,14 @@ fn shortened(key: String) -> String {
 fn unknown_kind(kind: &str, kinds: Names, path: &[String]) -> Report {
     let table = path.strip_suffix(&["kind".to_string()]).unwrap_or(path);
     let message = format!("unknown kind `{}` for `{}`", kind.escape_debug(), dotted(table));
-    suggest::among(Report::new(message), kind, kinds).list("kinds", kinds)
+    let report = Report::new(message).about(dotted(table));
+    suggest::among(report, kind, kinds).list("kinds", kinds)
 }
 
 fn missing_key(path: &[String], key: &str) -> Report {
     let mut path = path.to_vec();
     path.push(quoted(key));
-    Report::new(format!("missing key `{}`", dotted(&path)))
+    Report::new(format!("missing key `{}`", dotted(&path))).about(dotted(&path))
 }
 
 /// `model.layers[2]."a b"`

@@ -12,7 +12,7 @@ mod overrides;
 mod render;
 mod report;
 mod source;
-mod suggest;
+pub(crate) mod suggest;
 mod tree;
 
 pub use error::ConfigError;

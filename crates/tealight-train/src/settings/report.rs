@@ -32,6 +32,8 @@ pub(super) struct Report {
     pub(super) marks: Vec<Mark>,
     /// Help and notes below the marked lines.
     pub(super) notes: Vec<(Level<'static>, String)>,
+    /// The dotted key of the setting, or of its table, that the message is about.
+    pub(super) key: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -42,7 +44,7 @@ pub(super) struct Mark {
 
 impl Report {
     pub(super) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), marks: Vec::new(), notes: Vec::new() }
+        Self { message: message.into(), marks: Vec::new(), notes: Vec::new(), key: None }
     }
 
     pub(super) fn mark(self, span: &Span) -> Self {
@@ -56,6 +58,12 @@ impl Report {
 
     pub(super) fn label(mut self, span: &Span, label: impl Into<String>) -> Self {
         self.marks.push(Mark { span: span.clone(), label: Some(label.into()) });
+        self
+    }
+
+    /// The report is about the setting at this dotted key.
+    pub(super) fn about(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into()).filter(|key: &String| !key.is_empty());
         self
     }
 

@@ -43,7 +43,17 @@ impl ConfigSource {
         let bytes = fs::read(path).map_err(|error| {
             ConfigError::without_source(format!("cannot read `{file}`: {error}"))
         })?;
-        let text = str::from_utf8(&bytes).map_err(|error| {
+        Self::from_bytes(path, &bytes, overrides)
+    }
+
+    /// [`Self::read`] for bytes in memory; `path` is their name in messages.
+    pub fn from_bytes(
+        path: &Path,
+        bytes: &[u8],
+        overrides: &[String],
+    ) -> Result<Self, ConfigError> {
+        let file = path.display();
+        let text = str::from_utf8(bytes).map_err(|error| {
             let valid = error.valid_up_to();
             let line = bytes[..valid].split(|byte| *byte == b'\n').count();
             let place = format!("byte {valid}, on line {line}");
@@ -100,6 +110,7 @@ impl ConfigSource {
     pub fn conflict_error(&self, keys: &[&str], message: &str) -> ConfigError {
         let written = keys.iter().filter_map(|key| self.table.find(key));
         let report = Report::new(message).mark_all(written.map(|node| &node.span));
+        let report = report.about(keys.first().copied().unwrap_or_default());
         let first = keys.first().filter(|_| report.marks.is_empty());
         let around = first.and_then(|key| Some((key, self.table.nearest(key)?)));
         self.error(match around {

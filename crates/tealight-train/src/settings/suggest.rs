@@ -23,7 +23,7 @@ const SYNONYMS: &[(&str, &str)] = &[
 
 /// Adds "did you mean …?" to a report about `typed` if one of the `names` is similar.
 pub(super) fn among(report: Report, typed: &str, names: &[impl AsRef<str>]) -> Report {
-    match nearest(typed, names) {
+    match similar(typed, names) {
         Some(name) => report.help(format!("did you mean `{name}`?")),
         None => report,
     }
@@ -31,7 +31,7 @@ pub(super) fn among(report: Report, typed: &str, names: &[impl AsRef<str>]) -> R
 
 /// The most similar of `names`: the same words, another project's name, or an edit distance of at most a third
 /// of the length.
-fn nearest<'a>(typed: &str, names: &'a [impl AsRef<str>]) -> Option<&'a str> {
+pub(crate) fn similar<'a>(typed: &str, names: &'a [impl AsRef<str>]) -> Option<&'a str> {
     let names = || names.iter().map(AsRef::as_ref);
     let synonym = SYNONYMS.iter().find(|(theirs, _)| *theirs == typed).map(|(_, ours)| *ours);
     let same = |name: &&str| words(name) == words(typed) || synonym == Some(name);
@@ -59,7 +59,7 @@ mod tests {
 
     fn suggestion(typed: &str) -> Option<String> {
         let names = ["d_model", "n_layers", "n_heads", "lr", "warmup_steps"];
-        nearest(typed, &names).map(str::to_string)
+        similar(typed, &names).map(str::to_string)
     }
 
     #[test]
@@ -83,6 +83,6 @@ mod tests {
         for typed in ["", "temperature", "é", "intermediate_size", "🕯🕯🕯"] {
             assert_eq!(suggestion(typed), None, "{typed}");
         }
-        assert_eq!(nearest("d_model", &[""; 0]), None);
+        assert_eq!(similar("d_model", &[""; 0]), None);
     }
 }

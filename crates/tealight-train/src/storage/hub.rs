@@ -49,6 +49,11 @@ impl HubCache {
         Self { root }
     }
 
+    /// The folder of the cache; `None` if the environment names none.
+    pub fn root(&self) -> Option<&Path> {
+        self.root.as_deref()
+    }
+
     /// `path` if it exists, else the folder of the model of this name in the cache.
     ///
     /// # Errors

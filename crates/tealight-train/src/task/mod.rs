@@ -108,6 +108,11 @@ pub trait TaskSettings: fmt::Debug {
         vec![model.reads()]
     }
 
+    /// The languages of texts that Tealight generates, as ISO 639 abbreviates them; none for other data.
+    fn languages(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// A command to try with the trained run in this directory.
     fn next_command(&self, run: &Path) -> String {
         format!("tealight evaluate {} --json", run.display())

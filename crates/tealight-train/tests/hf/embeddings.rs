@@ -7,7 +7,8 @@ use serde_json::Value;
 use tealight_ops::testing::device;
 use tealight_train::inference::embed::{Embedder, Embeddings, Settings};
 use tealight_train::pretrained::Pretrained;
-use tealight_train::pretrained::export::{Format, Provenance};
+use tealight_train::pretrained::card::Provenance;
+use tealight_train::pretrained::export::Format;
 
 use crate::record::{golden, json};
 

@@ -22,7 +22,7 @@ use self::plan::{Plan, Run, State};
 use self::workers::Event;
 use crate::args::ablate::Ablate;
 use crate::terminal::numbers::counted;
-use crate::terminal::output::print;
+use crate::terminal::output::{log, print};
 use crate::terminal::progress::metrics_line;
 
 pub(crate) fn run(args: &Ablate) -> Result<()> {
@@ -39,14 +39,14 @@ pub(crate) fn run(args: &Ablate) -> Result<()> {
 
     let is_pending = |index: &usize| plan.runs[*index].outcome().is_none();
     let pending: Vec<usize> = (0..plan.runs.len()).filter(is_pending).collect();
-    plan.log(&overview(&plan));
+    log(&overview(&plan));
     let mut seconds = BTreeMap::new();
     // The workers read a copy, because the runs change.
     workers::train(&plan.clone(), &pending, &lock, |position, event| {
         let run = &mut plan.runs[pending[position]];
         let place = format!("[{}/{}] {}", position + 1, pending.len(), run.name);
         let Event::Ended(outcome, duration) = event else {
-            plan.log(&place);
+            log(&place);
             return Ok(());
         };
         let result = match &outcome {
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Ablate) -> Result<()> {
             }
         };
         run.state = State::Ended(outcome);
-        plan.log(&format!("{place}: {result}{}", time_left(&plan, &seconds)));
+        log(&format!("{place}: {result}{}", time_left(&plan, &seconds)));
         // After each run, so that an interrupted ablation leaves tables.
         write_tables(&plan)
     })?;
@@ -129,10 +129,10 @@ fn write_tables(plan: &Plan<'_>) -> Result<()> {
 fn print_results(plan: &Plan<'_>) -> Result<()> {
     let notes = lines(plan.notes());
     let notes = if notes.is_empty() { notes } else { format!("\n{notes}") };
-    plan.log("");
+    log("");
     print(&format!("{}{}\n{notes}", plan.table(), plan.legend()))?;
     plots::draw(plan)?;
-    plan.log(&format!("\ntables and charts are in {}", plan.output.display()));
+    log(&format!("\ntables and charts are in {}", plan.output.display()));
     match plan.runs.iter().filter_map(Run::failure).count() {
         0 => Ok(()),
         n => bail!(

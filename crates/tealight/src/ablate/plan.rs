@@ -1,6 +1,7 @@
 //! The runs of an ablation: which exist already, and which cannot be built.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -10,9 +11,9 @@ use tealight_train::run::RunDirectory;
 use super::variants::{self, Axis, Variant};
 use crate::args::ablate::Ablate;
 use crate::runs::config::{InitModels, LoadedConfig, check_same_run};
+use crate::runs::origin::{self, Origin, pass_on};
 use crate::runs::summary::Summary;
 use crate::system::subprocess::{self, first_line, this_program};
-use crate::terminal::output::log;
 
 /// All variants and runs of an ablation.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub(super) struct Plan<'a> {
     pub(super) args: &'a Ablate,
     /// The text of the configuration.
     pub(super) text: String,
+    /// Where it was read from.
+    pub(super) origin: Origin,
     pub(super) axes: Vec<Axis>,
     pub(super) variants: Vec<Variant>,
     /// All variants with the first seed, then all with the second, so that variants can be compared early.
@@ -75,11 +78,15 @@ impl<'a> Plan<'a> {
         let axes = variants::axes(&args.vary, &args.config.overrides)?;
         let variants = variants::combinations(&axes, args.seeds.count())?;
         // Reports an unreadable file as such, not as a fault of a variant.
-        let text = ConfigSource::read(&args.config.path, &args.config.overrides)?.text().to_owned();
-        let name = args.config.path.file_stem().unwrap_or_default();
+        let (source, origin) = origin::read(&args.config.path, &args.config.overrides)?;
+        let text = source.text().to_owned();
+        let name = match origin {
+            Origin::Stdin => OsStr::new(source.kind("task").unwrap_or("stdin")),
+            Origin::File | Origin::Shipped(_) => args.config.path.file_stem().unwrap_or_default(),
+        };
         let output = args.output.clone().unwrap_or_else(|| Path::new("runs/ablations").join(name));
         let (runs, impossible) = (Vec::new(), BTreeMap::new());
-        let mut plan = Self { args, text, axes, variants, runs, impossible, output };
+        let mut plan = Self { args, text, origin, axes, variants, runs, impossible, output };
         plan.find_runs()?;
         Ok(plan)
     }
@@ -112,7 +119,7 @@ impl<'a> Plan<'a> {
     fn config(&self, variant: &Variant, init_models: &mut InitModels) -> Result<RunConfig> {
         let file = &self.args.config;
         let overrides = [&file.overrides[..], &variant.settings].concat();
-        let source = ConfigSource::parse(&file.path, &self.text, &overrides)?;
+        let source = ConfigSource::parse(&self.origin.label(&file.path), &self.text, &overrides)?;
         Ok(LoadedConfig::from_source(source, init_models)?.config)
     }
 
@@ -137,7 +144,8 @@ impl<'a> Plan<'a> {
                 continue;
             }
             let mut command = this_program()?;
-            command.arg("train").arg(&self.args.config.path).args(["--dry-run", "--quiet"]);
+            pass_on(command.arg("train"), &self.args.config.path, &self.text)?;
+            command.args(["--dry-run", "--quiet"]);
             if let Err(message) = subprocess::run(command.args(self.settings(first)))? {
                 self.impossible.insert(index, message);
             }
@@ -184,13 +192,6 @@ impl<'a> Plan<'a> {
         let settings = settings.chain([&seed]).flat_map(|setting| ["--set", setting]);
         let device = args.device.to_string();
         settings.chain(["--device", &device]).map(str::to_owned).collect()
-    }
-
-    /// Logs unless `--quiet`.
-    pub(super) fn log(&self, line: &str) {
-        if !self.args.quiet {
-            log(line);
-        }
     }
 }
 

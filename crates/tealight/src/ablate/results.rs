@@ -115,7 +115,33 @@ impl Plan<'_> {
         FIGURES.map(|(_, value)| self.over_seeds(variant, value).map(|result| result.mean))
     }
 
-    /// Notes below the table: impossible variants and failed runs.
+    /// Settings of variants that cannot do what their names say: each once, after the names of its variants, if not all
+    /// variants have it.
+    fn notes_on_settings(&self) -> Vec<String> {
+        let mut notes: Vec<(&str, Vec<usize>)> = Vec::new();
+        let mut n_variants = 0;
+        for variant in 0..self.variants.len() {
+            let Some(summary) = self.of_variant(variant).find_map(Run::summary) else { continue };
+            n_variants += 1;
+            for note in &summary.notes {
+                match notes.iter_mut().find(|(other, _)| other == note) {
+                    Some((_, variants)) => variants.push(variant),
+                    None => notes.push((note, vec![variant])),
+                }
+            }
+        }
+        let line = |(note, of): (&str, Vec<usize>)| {
+            let names: Vec<&str> = of.iter().map(|index| &*self.variants[*index].name).collect();
+            if of.len() == n_variants {
+                format!("note: {note}")
+            } else {
+                format!("note: {}: {note}", names.join("; "))
+            }
+        };
+        notes.into_iter().map(line).collect()
+    }
+
+    /// Notes below the table: impossible variants, failed runs, and settings without effect.
     pub(super) fn notes(&self) -> Vec<String> {
         let impossible = self.impossible.iter().map(|(&index, message)| {
             let name = &self.variants[index].name;
@@ -124,7 +150,7 @@ impl Plan<'_> {
         let failed = self.runs.iter().filter_map(|run| {
             Some(format!("failed: {}: {}", run.name, first_line(run.failure()?)))
         });
-        impossible.chain(failed).collect()
+        impossible.chain(failed).chain(self.notes_on_settings()).collect()
     }
 
     /// The table in Markdown with its legend and notes.

@@ -43,9 +43,6 @@ pub(crate) struct Ablate {
     /// Build all combinations, list the runs, and stop
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Print only the table, no log
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
 }
 
 /// A range of seeds: `--seeds 3` is 1 to 3, `--seeds 7-9` is 7 to 9.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use tealight_train::run::Selection;
 
 use super::shared::{RunPath, positive};
@@ -10,13 +10,23 @@ use super::shared::{RunPath, positive};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Checkpoint {
     /// List the checkpoints of a run
-    Ls(RunPath),
+    #[command(visible_alias = "list")]
+    Ls(ReadCheckpoints),
     /// Verify the digests of all checkpoints; exits with an error if one is damaged
-    Verify(RunPath),
+    Verify(ReadCheckpoints),
     /// Remove all checkpoints except the latest and the best
     Prune(PruneCheckpoints),
     /// Export the mean of the weights of several checkpoints
     Average(AverageCheckpoints),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ReadCheckpoints {
+    #[command(flatten)]
+    pub(crate) run: RunPath,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -33,7 +43,7 @@ pub(crate) struct AverageCheckpoints {
     #[command(flatten)]
     pub(crate) run: RunPath,
     /// Output folder; must not exist, or be empty
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) to: PathBuf,
     /// Number of latest checkpoints to average
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive)]
@@ -49,10 +59,10 @@ pub(crate) struct AverageCheckpoints {
 #[derive(Args, Debug)]
 pub(crate) struct Export {
     /// A run, a checkpoint, a model folder, or the name of one in the cache of Hugging Face
-    #[arg(value_name = "MODEL")]
+    #[arg(value_name = "MODEL", value_hint = ValueHint::DirPath)]
     pub(crate) model: PathBuf,
     /// Output folder; must not exist, or be empty
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) to: PathBuf,
     /// Checkpoint of the run: latest, best, or a step [default: `checkpoint.select` of the run]
     #[arg(long)]
@@ -63,6 +73,32 @@ pub(crate) struct Export {
     /// With `--format onnx`: a causal language model takes and gives the keys and values of all positions
     #[arg(long)]
     pub(crate) cache: bool,
+    #[command(flatten)]
+    pub(crate) card: CardFields,
+}
+
+/// What the model card of an exported folder says beside what the run knows.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Model card")]
+pub(crate) struct CardFields {
+    /// Licence of the weights, as Hugging Face abbreviates it: apache-2.0, mit, cc-by-4.0
+    #[arg(long, value_name = "ID", value_parser = identifier)]
+    pub(crate) license: Option<String>,
+    /// Language of the texts, as en or ja (may be repeated) [default: those of generated diaries]
+    #[arg(long, value_name = "CODE", value_parser = identifier)]
+    pub(crate) language: Vec<String>,
+    /// Data set on Hugging Face that the model was trained on (may be repeated)
+    #[arg(long, value_name = "NAME", value_parser = identifier)]
+    pub(crate) dataset: Vec<String>,
+}
+
+/// Parses a name of letters, digits and `-_./`.
+fn identifier(text: &str) -> Result<String, String> {
+    let is_known = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    if !text.is_empty() && text.chars().all(is_known) {
+        return Ok(text.to_owned());
+    }
+    Err("expected letters, digits and - _ . /".to_owned())
 }
 
 /// The format of an exported folder.

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 
 use super::shared::Model;
 use crate::pictures::attention::MapSelection;
 
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
-    /// A TOML file or the directory of a run
+    /// A TOML file, the name of a shipped configuration, `-` for standard input, or the directory of a run
     #[arg(value_name = "CONFIG|RUN", required_unless_present = "list")]
     pub(crate) target: Option<PathBuf>,
     /// Override a setting: `--set model.n_heads=1` (may be repeated)
@@ -18,12 +18,15 @@ pub(crate) struct Inspect {
     /// List all available kinds, with a one-line description of each
     #[arg(long, conflicts_with = "target")]
     pub(crate) list: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Plot {
     /// The directories of runs; several runs share each chart, with one line per run
-    #[arg(value_name = "RUN", required = true)]
+    #[arg(value_name = "RUN", required = true, value_hint = ValueHint::DirPath)]
     pub(crate) runs: Vec<PathBuf>,
     /// Output directory [default: `plots` in the run's directory]
     #[arg(long, value_name = "DIR")]

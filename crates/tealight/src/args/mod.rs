@@ -3,14 +3,19 @@
 pub(crate) mod ablate;
 pub(crate) mod bench;
 pub(crate) mod checkpoint;
+pub(crate) mod explain;
+pub(crate) mod init;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod predict;
+pub(crate) mod program;
 pub(crate) mod shared;
 pub(crate) mod tokenizer;
 pub(crate) mod train;
 
-use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use tealight_ops::ProductPrecision;
 use tealight_train::config::Precision;
@@ -18,21 +23,82 @@ use tealight_train::config::Precision;
 use self::ablate::Ablate;
 use self::bench::{Bench, BenchEmbed, BenchFillMask, BenchProduct};
 use self::checkpoint::{Checkpoint, Export};
+use self::explain::Explain;
+use self::init::Init;
 use self::inspect::{Attend, Inspect, Plot};
 use self::predict::{Classify, Embed, FillMask, Forecast, Generate, Translate};
+use self::program::{Devices, Info, Man};
 use self::tokenizer::Tokenizer;
 use self::train::{Doctor, Evaluate, Train, VerifyResume};
+use crate::system::{variables, version};
+use crate::terminal::style;
+use crate::terminal::verbosity::Verbosity;
 
 /// Train, compare and use small transformers from the command line.
 #[derive(Debug, Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(about, max_term_width = 100, after_long_help = variables::help())]
+#[command(version = version::details(), long_version = version::VERSION)]
 pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) output: Output,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
+/// How every command writes.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct Output {
+    /// Colours of errors and of the progress bar
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: ColorChoice,
+    /// Print results, warnings and errors only: no progress, no log
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Log also what a command computes with, its time and its memory; `train` logs every step of `log.every`
+    #[arg(long, short, global = true)]
+    pub(crate) verbose: bool,
+}
+
+impl Output {
+    /// `--quiet` and `--verbose` as one.
+    pub(crate) fn verbosity(self) -> Verbosity {
+        match self {
+            Self { quiet: true, .. } => Verbosity::Quiet,
+            Self { verbose: true, .. } => Verbosity::Verbose,
+            Self { .. } => Verbosity::Normal,
+        }
+    }
+}
+
+impl Arguments {
+    /// The arguments of this process. `--help` and errors of the arguments end it, in the colours that `--color` asks for.
+    pub(crate) fn of_process() -> Self {
+        style::choose(color(std::env::args_os().skip(1)));
+        Self::parse()
+    }
+}
+
+/// The value of `--color`, before the arguments are parsed; a value that is none is an error of the parser.
+fn color(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
+    let mut choice = ColorChoice::Auto;
+    let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
+    while let Some(argument) = arguments.next().filter(|argument| argument != "--") {
+        let value = match argument.strip_prefix("--color") {
+            Some("") => arguments.next(),
+            Some(rest) => rest.strip_prefix('=').map(str::to_owned),
+            None => None,
+        };
+        let named = value.and_then(|value| ColorChoice::from_str(&value, false).ok());
+        choice = named.unwrap_or(choice);
+    }
+    choice
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Write a configuration to start from: for a task and your data, or one that is shipped
+    Init(Init),
     /// Train a model from a TOML configuration and evaluate it
     Train(Train),
     /// Check a configuration: memory, disk, gradients, masks, and overfitting a single batch
@@ -71,14 +137,22 @@ pub(crate) enum Command {
     /// Export a model as a folder for `transformers` or for Tealight
     Export(Export),
     /// List the devices that this build can use, and why others are unavailable
-    Devices,
+    Devices(Devices),
+    /// Describe this build and this machine, to paste into a bug report
+    Info(Info),
     /// Show the parameters and cost of a configuration or run, or all available kinds
     Inspect(Inspect),
+    /// Explain a setting: its meaning, type, default, kinds, and an example
+    Explain(Explain),
+    /// Print the JSON Schema of a configuration, for editors
+    Schema,
     /// Print shell completions
     Completions {
         /// The shell
         shell: Shell,
     },
+    /// Write manual pages of all commands
+    Man(Man),
 }
 
 impl Command {

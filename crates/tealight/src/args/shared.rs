@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use tealight_model::names::Named;
 use tealight_train::config::Precision;
 use tealight_train::run::Selection;
@@ -12,8 +12,8 @@ use crate::system::device::DeviceName;
 /// A configuration file with `--set` overrides.
 #[derive(Args, Debug)]
 pub(crate) struct ConfigFile {
-    /// A TOML file
-    #[arg(value_name = "CONFIG")]
+    /// A TOML file, the name of a shipped configuration (`weather/dotmod`), or `-` for standard input
+    #[arg(value_name = "CONFIG", value_hint = ValueHint::FilePath)]
     pub(crate) path: PathBuf,
     /// Override a setting: `--set model.n_heads=1` (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -24,7 +24,7 @@ pub(crate) struct ConfigFile {
 #[derive(Args, Debug)]
 pub(crate) struct RunPath {
     /// The directory of a run
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_hint = ValueHint::DirPath)]
     pub(crate) path: PathBuf,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct RunPath {
 #[derive(Args, Debug)]
 pub(crate) struct TrainedRun {
     /// The directory of a run
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_hint = ValueHint::DirPath)]
     pub(crate) path: PathBuf,
     #[command(flatten)]
     pub(crate) weights: Weights,
@@ -42,7 +42,7 @@ pub(crate) struct TrainedRun {
 #[derive(Args, Debug)]
 pub(crate) struct Model {
     /// A run, a checkpoint, an exported folder, a Hugging Face model folder, or the name of one in its cache
-    #[arg(value_name = "MODEL")]
+    #[arg(value_name = "MODEL", value_hint = ValueHint::DirPath)]
     pub(crate) path: PathBuf,
     #[command(flatten)]
     pub(crate) weights: Weights,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, value_parser};
+use clap::{Args, ValueHint, value_parser};
 use tealight_train::config::Precision;
 
 use super::shared::{ConfigFile, TrainedRun, precision};
@@ -11,7 +11,7 @@ use crate::system::device::DeviceName;
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Train {
-    /// A TOML file, or the directory of a run to resume
+    /// A TOML file, the name of a shipped configuration, `-` for standard input, or the directory of a run to resume
     #[arg(value_name = "CONFIG")]
     pub(crate) config: PathBuf,
     /// Override a setting: `--set model.n_heads=1` (may be repeated)
@@ -35,15 +35,15 @@ pub(crate) struct Train {
     /// Train even if the estimated memory or disk space does not suffice
     #[arg(long)]
     pub(crate) force: bool,
-    /// Name of the run's directory [default: name of the configuration file]
+    /// Name of the run's directory [default: name of the configuration file; with `-`, the kind of its task]
     #[arg(long)]
     pub(crate) name: Option<String>,
     /// Parent directory of all runs
-    #[arg(long, value_name = "DIR", default_value = "runs")]
+    #[arg(long, value_name = "DIR", default_value = "runs", value_hint = ValueHint::DirPath)]
     pub(crate) runs: PathBuf,
-    /// Print only the final evaluation: no progress bar, no log
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
+    /// Print one JSON object at the end in place of the table: the run, how it ended, and its final evaluation
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -71,6 +71,9 @@ pub(crate) struct Doctor {
     /// Device: cpu, cuda, cuda:N, metal or metal:N
     #[arg(long, default_value = "cpu")]
     pub(crate) device: DeviceName,
+    /// Print one JSON object, also if a check fails
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -2,8 +2,10 @@
 
 use anyhow::{Context, Error, Result, bail};
 use candle_core::{DType, Device, Tensor};
+use serde::Serialize;
+use serde_json::json;
 use tealight_train::pretrained::Pretrained;
-use tealight_train::pretrained::export::Provenance;
+use tealight_train::pretrained::card::Provenance;
 use tealight_train::run::{Checkpoints, Lock, RunDirectory, Selection, checkpoint, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
 use tealight_train::task::table::Table;
@@ -12,50 +14,97 @@ use super::export;
 use crate::args::checkpoint::{AverageCheckpoints, Checkpoint, PruneCheckpoints};
 use crate::runs::config::LoadedConfig;
 use crate::terminal::numbers::format_bytes;
-use crate::terminal::output::print;
+use crate::terminal::output::{print, print_indented_json};
 
 pub(crate) fn run(args: &Checkpoint) -> Result<()> {
     match args {
-        Checkpoint::Ls(args) => list(&RunDirectory::open(&args.path)?),
-        Checkpoint::Verify(args) => verify(&RunDirectory::open(&args.path)?),
+        Checkpoint::Ls(args) => list(&RunDirectory::open(&args.run.path)?, args.json),
+        Checkpoint::Verify(args) => verify(&RunDirectory::open(&args.run.path)?, args.json),
         Checkpoint::Prune(args) => prune(args),
         Checkpoint::Average(args) => average(args),
     }
 }
 
-fn list(run: &RunDirectory) -> Result<()> {
-    let checkpoints = run.checkpoints();
-    let mut table = Table::new(["checkpoint", "size", "status"]);
-    let (latest, best) = (checkpoints.latest()?, checkpoints.best()?);
-    for step in checkpoints.steps()? {
-        let bytes = checkpoint::size(&checkpoints.path(step))
-            .map_or_else(|_| "?".to_owned(), |bytes| format_bytes(bytes as f64));
-        let roles = [(latest, "latest"), (best, "best")];
-        let roles = roles.into_iter().filter(|(of, _)| *of == Some(step)).map(|(_, role)| role);
-        let name = Selection::Step(step).to_string();
-        table.row([name, bytes, roles.collect::<Vec<_>>().join(", ")]);
+/// A checkpoint in a list.
+#[derive(Serialize)]
+struct Listed {
+    /// The name of its directory.
+    checkpoint: String,
+    /// `null` if it is damaged and set aside.
+    step: Option<u64>,
+    bytes: Option<u64>,
+    is_latest: bool,
+    is_best: bool,
+}
+
+impl Listed {
+    fn all(run: &RunDirectory) -> Result<Vec<Self>> {
+        let checkpoints = run.checkpoints();
+        let (latest, best) = (checkpoints.latest()?, checkpoints.best()?);
+        let intact = checkpoints.steps()?.into_iter().map(|step| Self {
+            checkpoint: Selection::Step(step).to_string(),
+            step: Some(step),
+            bytes: checkpoint::size(&checkpoints.path(step)).ok(),
+            is_latest: latest == Some(step),
+            is_best: best == Some(step),
+        });
+        let damaged = checkpoints.damaged()?.into_iter().map(|path| Self {
+            checkpoint: path.file_name().unwrap_or_default().display().to_string(),
+            step: None,
+            bytes: None,
+            is_latest: false,
+            is_best: false,
+        });
+        Ok(intact.chain(damaged).collect())
     }
-    for path in checkpoints.damaged()? {
-        let name = path.file_name().unwrap_or_default().display().to_string();
-        table.row([name, "?".to_owned(), "damaged, set aside".to_owned()]);
+
+    fn status(&self) -> String {
+        if self.step.is_none() {
+            return "damaged, set aside".to_owned();
+        }
+        let roles = [(self.is_latest, "latest"), (self.is_best, "best")];
+        let roles = roles.into_iter().filter(|(has, _)| *has).map(|(_, role)| role);
+        roles.collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn list(run: &RunDirectory, json: bool) -> Result<()> {
+    let all = Listed::all(run)?;
+    if json {
+        return print_indented_json(&json!({ "checkpoints": all }));
+    }
+    let mut table = Table::new(["checkpoint", "size", "status"]);
+    for listed in all {
+        let size = listed.bytes.map_or_else(|| "?".to_owned(), |bytes| format_bytes(bytes as f64));
+        let status = listed.status();
+        table.row([listed.checkpoint, size, status]);
     }
     print(&table.to_string())
 }
 
 /// Verifies all files that resuming the run needs.
-fn verify(run: &RunDirectory) -> Result<()> {
+fn verify(run: &RunDirectory, json: bool) -> Result<()> {
     let checkpoints = run.checkpoints();
     let steps = checkpoints.steps()?;
-    let mut n_damaged = 0;
+    let mut damages = Vec::new();
     for &step in &steps {
-        let found = match checkpoint::verify(&checkpoints.path(step)) {
-            Ok(()) => "intact".to_owned(),
-            Err(error) => {
-                n_damaged += 1;
-                format!("{:#}", Error::from(error))
-            }
-        };
-        print(&format!("{}  {found}\n", Selection::Step(step)))?;
+        let damage = checkpoint::verify(&checkpoints.path(step)).err();
+        let damage = damage.map(|error| format!("{:#}", Error::from(error)));
+        if !json {
+            let found = damage.as_deref().unwrap_or("intact");
+            print(&format!("{}  {found}\n", Selection::Step(step)))?;
+        }
+        damages.push(damage);
+    }
+    let n_damaged = damages.iter().flatten().count();
+    if json {
+        let found = steps.iter().zip(&damages).map(|(step, damage)| {
+            let checkpoint = Selection::Step(*step).to_string();
+            json!({ "checkpoint": checkpoint, "step": step, "is_intact": damage.is_none(), "damage": damage })
+        });
+        print_indented_json(
+            &json!({ "n_damaged": n_damaged, "checkpoints": found.collect::<Vec<_>>() }),
+        )?;
     }
     LoadedConfig::of_run(run, &[])?;
     if run.metrics_path().exists() {

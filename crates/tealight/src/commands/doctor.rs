@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use candle_core::Device;
+use serde_json::json;
 use tealight_train::Session;
 use tealight_train::task::table::thousands;
 use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
@@ -16,7 +17,7 @@ use crate::runs::preflight;
 use crate::system::memory;
 use crate::terminal::failure::at_its_place;
 use crate::terminal::numbers::format_bytes;
-use crate::terminal::output::print;
+use crate::terminal::output::{print, print_indented_json};
 
 pub(crate) fn run(args: &Doctor) -> Result<()> {
     let device = args.device.open()?;
@@ -36,17 +37,20 @@ impl TaskVisitor for Examination<'_> {
 
     fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
         let Self { args, loaded, device } = self;
-        let LoadedConfig { source, config, init_model } = loaded;
+        let LoadedConfig { source, config, init_model, .. } = loaded;
         let at_its_place = |error| at_its_place(error, source);
         let init_model = init_model.as_deref();
         let mut session = loaded.session(task, device)?;
         if let Some(model) = init_model {
             session.begin_with(model).map_err(at_its_place)?;
         }
-        report(&model(&session))?;
+        let mut findings = Findings { printed: !args.json, all: Vec::new() };
+        findings.add(model(&session))?;
         let resources = resources(&session)?;
-        report(&resources)?;
-        if !resources.is_fine {
+        let is_enough = resources.is_fine;
+        findings.add(resources)?;
+        if !is_enough {
+            findings.end()?;
             bail!("not enough memory or disk space: the other checks were skipped");
         }
         session.check_metric().map_err(at_its_place)?;
@@ -55,23 +59,48 @@ impl TaskVisitor for Examination<'_> {
             &|| doctor::masks(config, session.task.seq_len()),
             &|| doctor::one_batch(config, &*session.task, init_model, args.steps, device),
         ];
-        let mut n_bad = 0;
         for check in checks {
-            let finding = check().map_err(at_its_place)?;
-            report(&finding)?;
-            n_bad += usize::from(!finding.is_fine);
+            findings.add(check().map_err(at_its_place)?)?;
         }
-        if n_bad > 0 {
-            bail!("{n_bad} of {} checks failed", checks.len());
+        findings.end()?;
+        match findings.all.iter().filter(|finding| !finding.is_fine).count() {
+            0 => Ok(()),
+            n_bad => bail!("{n_bad} of {} checks failed", checks.len()),
         }
-        Ok(())
     }
 }
 
-/// Prints the finding of a check.
-fn report(Finding { check, is_fine, text }: &Finding) -> Result<()> {
-    let sign = if *is_fine { "ok  " } else { "BAD " };
-    print(&format!("{sign} {check:<9}  {text}\n"))
+/// The results so far.
+struct Findings {
+    /// Whether each is printed when it is known.
+    printed: bool,
+    all: Vec<Finding>,
+}
+
+impl Findings {
+    fn add(&mut self, finding: Finding) -> Result<()> {
+        if self.printed {
+            let Finding { check, is_fine, text } = &finding;
+            let sign = if *is_fine { "ok  " } else { "BAD " };
+            print(&format!("{sign} {check:<9}  {text}\n"))?;
+        }
+        self.all.push(finding);
+        Ok(())
+    }
+
+    /// Prints all as one JSON object, unless each has been printed.
+    fn end(&self) -> Result<()> {
+        if self.printed {
+            return Ok(());
+        }
+        let is_fine = self.all.iter().all(|finding| finding.is_fine);
+        let findings = self.all.iter().map(|Finding { check, is_fine, text }| {
+            json!({ "check": check, "is_fine": is_fine, "text": text })
+        });
+        print_indented_json(
+            &json!({ "is_fine": is_fine, "findings": findings.collect::<Vec<_>>() }),
+        )
+    }
 }
 
 fn model<T: Task>(session: &Session<T>) -> Finding {

@@ -12,7 +12,7 @@ use tealight_train::storage::npy;
 use crate::args::predict as args;
 use crate::runs::load::open_pretrained;
 use crate::terminal::input;
-use crate::terminal::output::{log, print};
+use crate::terminal::output::{log, print, warn};
 
 pub(crate) fn run(args: &args::Embed) -> Result<()> {
     let (pretrained, device) = &open_pretrained(&args.model)?;
@@ -74,7 +74,7 @@ fn embed(embedder: &Embedder, prompt: &str, texts: &[String]) -> Result<Embeddin
     let (n_truncated, longest) = (embedded.n_truncated(), embedder.max_seq_len());
     if n_truncated > 0 {
         let n = texts.len();
-        log(&format!(
+        warn(&format!(
             "{n_truncated} of {n} texts are longer than {longest} tokens and were truncated"
         ));
     }

@@ -10,7 +10,7 @@ use tealight_train::text::tokenizer::Tokenizer;
 use crate::args::predict as args;
 use crate::runs::load::open_pretrained;
 use crate::terminal::input;
-use crate::terminal::output::{log, print, print_json};
+use crate::terminal::output::{print, print_json, warn};
 
 pub(crate) fn run(args: &args::FillMask) -> Result<()> {
     let (pretrained, device) = &open_pretrained(&args.model)?;
@@ -35,7 +35,7 @@ fn proposals(args: &args::FillMask, tokenizer: &Tokenizer) -> Result<Proposals> 
     }
     let found = targets(tokenizer, &args.targets)?;
     for (word, target) in found.iter().filter_map(|one| Some((one, one.first_piece.as_ref()?))) {
-        log(&format!("`{}` is not one token: scoring its first token `{target}`", word.text));
+        warn(&format!("`{}` is not one token: scoring its first token `{target}`", word.text));
     }
     let targets = Some(found.into_iter().map(|target| target.id).collect());
     Ok(Proposals { top_k, targets })

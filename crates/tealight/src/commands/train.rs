@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use candle_core::Device;
+use serde_json::json;
 use tealight_model::ConfigFault;
 use tealight_ops::{bf16_instructions, with_product_precision};
 use tealight_train::communicator::ranks::Ranks;
@@ -32,13 +33,15 @@ use crate::pictures::illustrations::save_of;
 use crate::runs::config::{LoadedConfig, check_same_run};
 use crate::runs::job::{self, agree, log_on_first, open_device};
 use crate::runs::load::{weights_mismatch, with_task};
+use crate::runs::notes::notes;
 use crate::runs::preflight::{self, explain_out_of_memory};
 use crate::runs::summary::Summary;
 use crate::system::signals::{Signal, SignalHandlers};
 use crate::system::subprocess::read_this_program;
 use crate::terminal::failure::at_its_place;
-use crate::terminal::output::{log, print};
+use crate::terminal::output::{print, print_indented_json, warn};
 use crate::terminal::progress::ProgressObserver;
+use crate::terminal::verbosity::is_quiet;
 
 pub(crate) fn run(args: &Train) -> Result<ExitCode> {
     let started = Instant::now();
@@ -91,6 +94,7 @@ impl TaskVisitor for Training<'_> {
         let mut session = self.joined(task)?;
         if args.dry_run {
             self.log("dry run: built and checked, not trained");
+            self.print_end(&session, None, "dry_run", None)?;
             return Ok(ExitCode::SUCCESS);
         }
 
@@ -116,11 +120,9 @@ impl TaskVisitor for Training<'_> {
 }
 
 impl Training<'_> {
-    /// Logs on rank 0, unless `--quiet`.
+    /// Logs on rank 0.
     fn log(&self, line: &str) {
-        if !self.args.quiet {
-            log_on_first(self.ranks, line);
-        }
+        log_on_first(self.ranks, line);
     }
 
     /// A session at step 0 that has joined the other ranks.
@@ -133,6 +135,9 @@ impl Training<'_> {
         let data = task.data_files();
         task.notes().iter().for_each(|note| self.log(note));
         let mut session = self.session(task)?;
+        for note in notes(&session) {
+            self.log(&note);
+        }
         let identity = agree(ranks, self.identity(data))?;
         session.join(ranks.clone(), &identity).map_err(|error| self.at_its_place(error))?;
         Ok(session)
@@ -249,7 +254,7 @@ impl Training<'_> {
             instructions: Instructions::of(session.config.training.precision, self.device),
             ..Manifest::new(self.device, session.task.sizes(), n_parameters)
         };
-        let directory = RunDirectory::create(&self.args.runs, &run_name(self.args))?;
+        let directory = RunDirectory::create(&self.args.runs, &run_name(self.args, self.loaded))?;
         let lock = Lock::acquire(directory.path())?;
         for (name, bytes) in session.task.kept_files()? {
             replace(&directory.path().join(name), &bytes)?;
@@ -274,7 +279,7 @@ impl Training<'_> {
             let draw = Box::new(move |maps: &[AttentionMap]| attention::images(maps, n_heads));
             observers.push(Box::new(TensorBoard::create(directory.path(), step, draw)?));
         }
-        if !self.args.quiet {
+        if !is_quiet() {
             observers.push(Box::new(ProgressObserver::default()));
         }
         Ok(observers)
@@ -320,15 +325,38 @@ impl Training<'_> {
         let Progress { step, early_stopping, .. } = &session.progress;
         let resume_hint = format!("`tealight train {}` resumes", directory.path().display());
         if let Some((Signal { name, .. }, whose)) = signal {
-            log(&format!("stopped by {name}{whose} after step {step}; {resume_hint}"));
+            warn(&format!("stopped by {name}{whose} after step {step}; {resume_hint}"));
+            self.print_end(session, Some(directory), name, None)
         } else if *step >= session.config.training.steps || early_stopping.has_stopped() {
-            self.evaluate(session, directory, first_step)?;
+            let ended = if early_stopping.has_stopped() { "early_stopping" } else { "finished" };
+            self.evaluate(session, directory, first_step, ended)
         } else if self.args.stop_after.is_some_and(|last| *step >= last) {
             self.log(&format!("stopped after step {step}; continue with --resume"));
+            self.print_end(session, Some(directory), "stop_after", None)
         } else {
-            log(&format!("time limit reached after step {step}; {resume_hint}"));
+            warn(&format!("time limit reached after step {step}; {resume_hint}"));
+            self.print_end(session, Some(directory), "time_limit", None)
         }
-        Ok(())
+    }
+
+    /// With `--json`: how training has ended, on rank 0.
+    fn print_end<T: RegisteredTask>(
+        &self,
+        session: &Session<T>,
+        directory: Option<&RunDirectory>,
+        ended: &str,
+        report: Option<&T::Report>,
+    ) -> Result<()> {
+        if !self.args.json || !self.ranks.is_first() {
+            return Ok(());
+        }
+        print_indented_json(&json!({
+            "run": directory.map(RunDirectory::path),
+            "ended": ended,
+            "step": session.progress.step,
+            "notes": notes(session),
+            "evaluation": report,
+        }))
     }
 
     /// After an error: logs the checkpoint from which the run can be resumed.
@@ -349,6 +377,7 @@ impl Training<'_> {
         session: &Session<T>,
         directory: &RunDirectory,
         first_step: u64,
+        ended: &str,
     ) -> Result<()> {
         let RunConfig { checkpoint, task, .. } = &self.loaded.config;
         let checkpoint = directory.checkpoints().find(checkpoint.select.into())?;
@@ -360,7 +389,10 @@ impl Training<'_> {
         let file = path.join("report.json");
         replace(&file, &to_json(&file, &report)?)?;
         Summary::write(session, directory, report.metrics(), first_step)?;
-        print(&report.to_string())?;
+        if !self.args.json {
+            print(&report.to_string())?;
+        }
+        self.print_end(session, Some(directory), ended, Some(&report))?;
         for drawn in save_of(&*session.task, &report, path)? {
             self.log(&drawn.display().to_string());
         }
@@ -392,7 +424,7 @@ fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDirectory>)> {
         if !args.resume {
             return Ok((loaded, None));
         }
-        let name = run_name(args);
+        let name = run_name(args, &loaded);
         let Some(directory) = RunDirectory::last(&args.runs, &name)? else {
             bail!("nothing to resume: there is no run `{}`", args.runs.join(name).display());
         };
@@ -406,10 +438,10 @@ fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDirectory>)> {
     Ok((loaded, Some(directory)))
 }
 
-/// `--name`, or the file name of the configuration without its extension.
-fn run_name(args: &Train) -> String {
-    let stem = || args.config.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    args.name.clone().unwrap_or_else(stem)
+/// `--name`, or the name that follows from the configuration.
+fn run_name(args: &Train, loaded: &LoadedConfig) -> String {
+    let of_configuration = || loaded.origin.run_name(&args.config, &loaded.config);
+    args.name.clone().unwrap_or_else(of_configuration)
 }
 
 /// Restores the latest intact checkpoint, which rank 0 reads; a run without one starts at step 0.
@@ -423,12 +455,12 @@ fn resume<T: RegisteredTask>(session: &mut Session<T>, directory: &RunDirectory)
         let manifest = directory.manifest()?;
         manifest.check_data(&data)?;
         if let Some(change) = changed_instructions(manifest.instructions.as_ref(), now.as_ref()) {
-            log(&change);
+            warn(&change);
         }
         let NewestCheckpoint { checkpoint, damaged } = checkpoints.load_newest(&device)?;
         for DamagedCheckpoint { step, damage, moved_to } in damaged {
             let kept = moved_to.display();
-            log(&format!(
+            warn(&format!(
                 "skipped the damaged checkpoint of step {step}, kept as `{kept}`: {damage}"
             ));
         }

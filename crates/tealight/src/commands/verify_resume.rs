@@ -16,6 +16,7 @@ use tealight_train::storage::files::read_text;
 
 use crate::args::train::VerifyResume;
 use crate::runs::config::LoadedConfig;
+use crate::runs::origin::pass_on;
 use crate::system::subprocess::{outcome, this_program};
 use crate::terminal::failure::at_its_place;
 use crate::terminal::output::{log, print};
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &VerifyResume) -> Result<()> {
     let steps = args.steps.min(config.training.steps);
     let folder = tempfile::Builder::new().prefix("tealight-verify-resume-").tempdir();
     let folder = folder.context("cannot create a temporary directory")?;
-    let trial = Trial { args, steps, folder: folder.path() };
+    let trial = Trial { args, text: source.text(), steps, folder: folder.path() };
     match trial.run() {
         Ok(summary) => print(&summary),
         Err(error) => {
@@ -44,6 +45,8 @@ pub(crate) fn run(args: &VerifyResume) -> Result<()> {
 
 struct Trial<'a> {
     args: &'a VerifyResume,
+    /// The text of the configuration.
+    text: &'a str,
     steps: u64,
     folder: &'a Path,
 }
@@ -95,7 +98,8 @@ impl Trial<'_> {
     /// Starts a process that trains to the last step.
     fn start(&self, name: &str, resumes: bool) -> Result<Child> {
         let mut command = this_program()?;
-        command.arg("train").arg(&self.args.config.path).args(["--quiet", "--name", name]);
+        pass_on(command.arg("train"), &self.args.config.path, self.text)?;
+        command.args(["--quiet", "--color", "never", "--name", name]);
         command.arg("--runs").arg(self.folder);
         command.args(["--stop-after", &self.steps.to_string()]);
         command.args(["--device", &self.args.device.to_string()]);

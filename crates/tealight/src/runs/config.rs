@@ -13,12 +13,15 @@ use tealight_train::pretrained::Pretrained;
 use tealight_train::run::RunDirectory;
 use tealight_train::task::Task;
 
+use super::origin::{self, Origin};
 use crate::terminal::failure::at_its_place;
 
 /// The configuration of a file or of a run, and the places of its settings.
 pub(crate) struct LoadedConfig {
     pub(crate) source: ConfigSource,
     pub(crate) config: RunConfig,
+    /// Where the file was read from; that of a run is a file.
+    pub(crate) origin: Origin,
     /// The model of `init_from`; `None` for a run, which has all settings of that model.
     pub(crate) init_model: Option<Rc<Pretrained>>,
 }
@@ -27,9 +30,10 @@ pub(crate) struct LoadedConfig {
 pub(crate) type InitModels = BTreeMap<PathBuf, Rc<Pretrained>>;
 
 impl LoadedConfig {
-    /// Reads the file at `path` with the `--set` overrides.
-    pub(crate) fn read(path: &Path, overrides: &[String]) -> Result<Self> {
-        Self::from_source(ConfigSource::read(path, overrides)?, &mut InitModels::new())
+    /// Reads the configuration that `typed` stands for, with the `--set` overrides.
+    pub(crate) fn read(typed: &Path, overrides: &[String]) -> Result<Self> {
+        let (source, origin) = origin::read(typed, overrides)?;
+        Ok(Self { origin, ..Self::from_source(source, &mut InitModels::new())? })
     }
 
     /// Opens the model of `init_from`, if there is one, and takes the settings that `source` omits from it.
@@ -61,7 +65,7 @@ impl LoadedConfig {
     fn new(source: ConfigSource, init_model: Option<Rc<Pretrained>>) -> Result<Self> {
         let mut config: RunConfig = source.deserialize()?;
         config.absolute_paths().map_err(|error| at_its_place(error, &source))?;
-        Ok(Self { source, config, init_model })
+        Ok(Self { source, config, origin: Origin::File, init_model })
     }
 
     /// A session at step 0.

@@ -14,7 +14,7 @@ use crate::system::cores::Cores;
 use crate::system::device::DeviceName;
 use crate::system::subprocess::THREADS;
 use crate::terminal::failure;
-use crate::terminal::output::log;
+use crate::terminal::output::{log, warn};
 
 /// Joins the MPI job that this process belongs to, and runs `command` as one of its ranks. A process without a job runs
 /// `command` alone.
@@ -64,7 +64,9 @@ fn n_threads(ranks: &Ranks) -> Result<usize> {
         return Ok(threads::count());
     }
     for warning in &warnings {
-        log_on_first(ranks, warning);
+        if ranks.is_first() {
+            warn(warning);
+        }
     }
     Ok(n_threads)
 }

@@ -12,6 +12,7 @@ use tealight_train::storage::tensors::NamedTensors;
 use tealight_train::task::{Task, TaskContext, TaskKind, TaskVisitor};
 
 use super::config::LoadedConfig;
+use super::origin::Origin;
 use crate::args::shared::{Model, Weights};
 use crate::terminal::failure::at_its_place;
 use crate::terminal::output::log;
@@ -20,7 +21,7 @@ use crate::terminal::progress::Preparation;
 /// Builds the task of a configuration, loads its data, and passes it to `command`. Files that a run has `kept`, such as
 /// the tokenizer, are read from its directory.
 pub(crate) fn with_task<R>(
-    LoadedConfig { source, config, .. }: &LoadedConfig,
+    LoadedConfig { source, config, origin, .. }: &LoadedConfig,
     device: &Device,
     kept: Option<&RunDirectory>,
     command: impl TaskVisitor<Output = Result<R>>,
@@ -33,7 +34,13 @@ pub(crate) fn with_task<R>(
         progress: &|stage, done| bar.borrow_mut().draw(stage, done),
         ..config.task_context(device)
     };
-    config.task.build(&context, command).map_err(at_its_place)?
+    config.task.build(&context, command).map_err(|error| match origin {
+        Origin::Shipped(shipped) => match shipped.missing_data(config) {
+            Some(missing) => anyhow!(missing),
+            None => at_its_place(error),
+        },
+        Origin::File | Origin::Stdin => at_its_place(error),
+    })?
 }
 
 /// A trained run and the path of the selected checkpoint.

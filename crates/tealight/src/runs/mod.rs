@@ -3,5 +3,8 @@
 pub(crate) mod config;
 pub(crate) mod job;
 pub(crate) mod load;
+pub(crate) mod notes;
+pub(crate) mod origin;
 pub(crate) mod preflight;
+pub(crate) mod shipped;
 pub(crate) mod summary;

@@ -9,8 +9,9 @@ use serde_json::Value;
 use tealight_train::Session;
 use tealight_train::run::RunDirectory;
 use tealight_train::storage::files::{read_json, read_text, replace, to_json};
-use tealight_train::task::Task;
+use tealight_train::task::RegisteredTask;
 
+use super::notes::notes;
 use crate::system::memory;
 
 /// The format version that is written, and the newest that can be read.
@@ -40,6 +41,9 @@ pub(crate) struct Summary {
     pub(crate) tokens_per_second: Option<f64>,
     /// Peak memory of the process that finished the run; `null` where the system does not report it.
     pub(crate) peak_memory_bytes: Option<u64>,
+    /// Settings that cannot do what their names say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notes: Vec<String>,
 }
 
 impl Summary {
@@ -54,7 +58,7 @@ impl Summary {
 
     /// Writes the summary of a finished run. If this session took no step (`first_step` is the last
     /// step), only the metrics of an existing summary are replaced.
-    pub(crate) fn write<T: Task>(
+    pub(crate) fn write<T: RegisteredTask>(
         session: &Session<T>,
         directory: &RunDirectory,
         metrics: BTreeMap<String, f64>,
@@ -70,7 +74,7 @@ impl Summary {
         Ok(replace(&path, &to_json(&path, &summary)?)?)
     }
 
-    fn new<T: Task>(
+    fn new<T: RegisteredTask>(
         session: &Session<T>,
         directory: &RunDirectory,
         metrics: BTreeMap<String, f64>,
@@ -89,6 +93,7 @@ impl Summary {
             examples_per_second: per_second(speed.step as f64 * examples_per_step),
             tokens_per_second: speed.tokens.map(per_second),
             peak_memory_bytes: memory::peak(),
+            notes: notes(session),
         })
     }
 }

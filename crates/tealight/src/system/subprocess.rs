@@ -31,9 +31,10 @@ pub(crate) fn this_program() -> Result<Command> {
     Ok(command)
 }
 
-/// Runs `command` to its end. The inner result is its standard output or its error message.
+/// Runs `command` to its end. The inner result is its standard output or its error message, without colours.
 pub(crate) fn run(command: &mut Command) -> Result<Result<Vec<u8>, String>> {
-    let output = command.output().context("cannot start a subprocess")?;
+    let output =
+        command.args(["--color", "never"]).output().context("cannot start a subprocess")?;
     Ok(outcome(output))
 }
 

@@ -1,9 +1,11 @@
 //! Error messages.
 
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{Write, stderr};
 use std::process::ExitCode;
 
-use tealight_train::config::{ConfigError, ConfigSource};
+use tealight_train::config::{ConfigError, ConfigSource, reference};
+
+use super::style::is_coloured;
 
 /// An error with its causes: `error: …`.
 pub(crate) fn text(error: &anyhow::Error) -> String {
@@ -16,7 +18,7 @@ pub(crate) fn text(error: &anyhow::Error) -> String {
 /// Writes an error with its causes to stderr; returns the exit code of a failure.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let text = match config_error(error) {
-        Some(error) if stderr().is_terminal() => error.in_color(),
+        Some(error) if is_coloured() => error.in_color(),
         _ => text(error),
     };
     // If stderr is closed, the exit code still reports the failure.
@@ -24,12 +26,17 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The configuration error that `error` wraps, if any.
-fn config_error(error: &anyhow::Error) -> Option<&ConfigError> {
-    match error.downcast_ref() {
-        Some(tealight_train::Error::Source(error)) => Some(error),
-        _ => error.downcast_ref(),
-    }
+/// The configuration error that `error` wraps, if any, with a hint at what explains the setting.
+fn config_error(error: &anyhow::Error) -> Option<ConfigError> {
+    let error = match error.downcast_ref() {
+        Some(tealight_train::Error::Source(error)) => error,
+        _ => error.downcast_ref()?,
+    };
+    let known = error.key().filter(|key| !reference::find(key).is_empty());
+    Some(known.map_or_else(
+        || error.clone(),
+        |key| error.with_help(format!("`tealight explain {key}` says what it means")),
+    ))
 }
 
 /// Adds to a configuration error the place in the file or on the command line that caused it.

@@ -5,3 +5,5 @@ pub(crate) mod input;
 pub(crate) mod numbers;
 pub(crate) mod output;
 pub(crate) mod progress;
+pub(crate) mod style;
+pub(crate) mod verbosity;

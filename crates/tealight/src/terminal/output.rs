@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use super::verbosity::is_quiet;
+
 /// Writes a result to stdout and flushes it. A closed pipe is no error.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
@@ -31,7 +33,15 @@ pub(crate) fn print_paths(paths: &[PathBuf]) -> Result<()> {
     print(&lines.collect::<String>())
 }
 
-/// Writes a line to stderr; errors such as a closed pipe are ignored.
+/// Writes a line to stderr, unless `--quiet`.
 pub(crate) fn log(line: &str) {
+    if !is_quiet() {
+        warn(line);
+    }
+}
+
+/// Writes a line to stderr also under `--quiet`: what a result alone does not show. Errors such as a closed pipe are
+/// ignored.
+pub(crate) fn warn(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -1,7 +1,6 @@
 //! Progress on stderr: a bar on a terminal, otherwise log lines.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, stderr};
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -11,6 +10,8 @@ use tealight_train::observer::{Event, Observer, StepReport};
 use tealight_train::task::table::thousands;
 
 use super::output::log;
+use super::style::can_redraw;
+use super::verbosity::{is_quiet, is_verbose};
 
 const TRAINING_TEMPLATE: &str =
     "{bar:28.yellow/dim} step {human_pos}/{human_len}  {msg}  {elapsed} elapsed, {eta} left";
@@ -32,7 +33,7 @@ pub(crate) struct Preparation {
 
 impl Preparation {
     pub(crate) fn draw(&mut self, stage: Stage, Progress { done, total }: Progress) {
-        if !stderr().is_terminal() || self.ended == Some(stage) {
+        if !can_redraw() || is_quiet() || self.ended == Some(stage) {
             return;
         }
         let message = match stage {
@@ -54,8 +55,8 @@ impl Preparation {
     }
 }
 
-/// Reports the progress of training. On a terminal it is a bar, with other events logged above it; elsewhere
-/// lines, at most one every two seconds for steps and one for each other event.
+/// Reports the progress of training. On a terminal it is a bar, with other events logged above it; elsewhere and under
+/// `--verbose` lines: one for each event, of steps at most one every two seconds, or under `--verbose` all.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressObserver {
     bar: Option<ProgressBar>,
@@ -74,7 +75,7 @@ impl Observer for ProgressObserver {
             Event::RunStarted { step, total_steps, .. } => {
                 self.total_steps = *total_steps;
                 self.started = Some((Instant::now(), *step));
-                if stderr().is_terminal() {
+                if can_redraw() && !is_verbose() {
                     let bar = new_bar(*total_steps, TRAINING_TEMPLATE);
                     bar.set_position(*step);
                     bar.reset_eta();
@@ -105,7 +106,7 @@ impl ProgressObserver {
     fn log_step(&mut self, report: &StepReport<'_>) {
         let (step, total) = (report.step, self.total_steps);
         let is_due = |last: Instant| last.elapsed().as_secs_f64() >= SECONDS_BETWEEN_LINES;
-        if self.last.is_none_or(is_due) || step == total {
+        if self.last.is_none_or(is_due) || step == total || is_verbose() {
             self.last = Some(Instant::now());
             log(&format!("step {step}/{total}  {}  {}", measures(report), self.time_left(step)));
         }

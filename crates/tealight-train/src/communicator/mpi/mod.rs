@@ -24,6 +24,7 @@ mod world;
 use std::ffi::OsString;
 use std::fmt;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use launcher::{Launcher, Variables};
@@ -51,6 +52,12 @@ pub fn launched_together() -> Option<String> {
     let variables: Variables<'_> = &|name| std::env::var_os(name);
     let is_none = variables(search::LIBRARY) == Some(OsString::from("none"));
     Launcher::find(variables).filter(|_| !is_none).map(|launcher| launcher.to_string())
+}
+
+/// The library that `TEALIGHT_MPI` names, or the first beside the launcher that the shell finds; `None` if there is
+/// neither. It is not opened.
+pub fn library_file() -> Option<PathBuf> {
+    search::file(&|name| std::env::var_os(name))
 }
 
 fn join_with(variables: Variables<'_>) -> Result<Option<Arc<Mpi>>, CommunicationError> {

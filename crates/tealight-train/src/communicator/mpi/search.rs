@@ -48,6 +48,14 @@ pub(super) fn open(
     })
 }
 
+/// The library that the variables name, or the first file in the directories of the launcher.
+pub(super) fn file(variables: Variables<'_>) -> Option<PathBuf> {
+    if let Some(named) = variables(LIBRARY).filter(|file| !file.is_empty()) {
+        return Some(named.into());
+    }
+    files(&names(variables), &directories(variables)).find(|file| file.is_file())
+}
+
 /// The first library that can be used, or why each cannot.
 fn first(names: &[String], directories: &[PathBuf]) -> Result<Library, String> {
     let mut failures: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();

@@ -11,6 +11,11 @@ pub(crate) fn folder(configured: Option<&Path>) -> Result<PathBuf> {
     select(configured, |name| std::env::var_os(name))
 }
 
+/// The folder where no configuration names one; `None` if the environment names none either.
+pub fn of_environment() -> Option<PathBuf> {
+    folder(None).ok()
+}
+
 fn select(
     configured: Option<&Path>,
     variable: impl Fn(&str) -> Option<OsString>,

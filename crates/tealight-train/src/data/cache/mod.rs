@@ -22,6 +22,7 @@ use crate::storage::files;
 
 pub(crate) use checksum::{CRC, Crc32, rest_of};
 pub(crate) use folder::folder;
+pub use folder::of_environment;
 pub(crate) use mapped::Bytes;
 
 /// The file of `key` in `folder`: opened by `open`, or first made by `build`, which gets a temporary path and

@@ -36,11 +36,11 @@ enum Norm {
     After,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Nystrom {
-    n_landmarks: usize,
-    ratio: f64,
+tealight_model::settings! {
+    pub struct Nystrom {
+        pub n_landmarks: usize = 0,
+        pub ratio: f64 = 0.,
+    }
 }
 
 tealight_model::choice! {

@@ -40,6 +40,10 @@ impl TaskSettings for Config {
         absolute_paths(self.cache.as_mut(), &mut self.corpus, &mut self.tokenizer)
     }
 
+    fn languages(&self) -> Vec<&'static str> {
+        self.corpus.languages()
+    }
+
     fn next_command(&self, run: &Path) -> String {
         format!("tealight generate {} \"…\"", run.display())
     }

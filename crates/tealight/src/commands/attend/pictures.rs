@@ -13,7 +13,7 @@ use crate::args::inspect::Attend;
 use crate::pictures::attention::matrices;
 use crate::pictures::files::save;
 use crate::pictures::over_picture::{self, mean_of};
-use crate::terminal::output::{log, print, print_json, print_paths};
+use crate::terminal::output::{print, print_json, print_paths, warn};
 
 /// `output` is the folder to draw into without `--output`; `None` if there is none.
 pub(super) fn run(
@@ -44,7 +44,7 @@ pub(super) fn run(
     let rollout = match maps.rollout() {
         Err(error) if args.rollout => return Err(error.into()),
         Err(error) => {
-            log(&format!("not drawn: {error}"));
+            warn(&format!("not drawn: {error}"));
             None
         }
         Ok(rollout) => Some(rollout),

@@ -112,7 +112,7 @@ impl Layout {
 }
 
 /// Whether the name of a file is that of a picture.
-pub(super) fn is_picture(name: &str) -> bool {
+pub(in crate::data) fn is_picture(name: &str) -> bool {
     let ending = name.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
     matches!(ending.as_deref(), Some("png" | "jpg" | "jpeg"))
 }

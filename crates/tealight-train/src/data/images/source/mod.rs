@@ -5,7 +5,7 @@ pub mod cifar;
 pub mod files;
 pub(super) mod folders;
 pub mod idx;
-mod layout;
+pub(in crate::data) mod layout;
 
 use std::path::Path;
 

@@ -35,6 +35,16 @@ impl CorpusConfig {
         }
     }
 
+    /// The languages of generated documents, as ISO 639 abbreviates them; none where they are not known.
+    pub fn languages(&self) -> Vec<&'static str> {
+        match self {
+            Self::Diary(config) => {
+                config.language.all().iter().map(|language| language.code()).collect()
+            }
+            Self::Files(_) => Vec::new(),
+        }
+    }
+
     /// The share of the documents that is held out at random: 0 if the corpus assigns the splits itself.
     pub fn validation_share(&self) -> f64 {
         match self {

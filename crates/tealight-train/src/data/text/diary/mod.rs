@@ -88,6 +88,14 @@ impl Language {
     /// All languages.
     pub const ALL: [Self; 2] = [Self::English, Self::Japanese];
 
+    /// As ISO 639 abbreviates it.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::English => "en",
+            Self::Japanese => "ja",
+        }
+    }
+
     /// The word for each weather, by id: rain, cloud, sun.
     pub fn weather_words(self) -> [&'static str; 3] {
         self.phrases().weather

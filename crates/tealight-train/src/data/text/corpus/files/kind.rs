@@ -6,13 +6,13 @@ use crate::data::compressed::Compression;
 
 /// Format and compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileKind {
-    pub(super) format: Format,
-    pub(super) compression: Compression,
+pub(crate) struct FileKind {
+    pub(crate) format: Format,
+    pub(crate) compression: Compression,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(crate) enum Format {
     /// `.txt`
     Text,
     /// `.jsonl`: a JSON object on each line.
@@ -21,7 +21,7 @@ pub(super) enum Format {
 
 impl FileKind {
     /// `None` for a file that a corpus cannot read.
-    pub(super) fn of(path: &Path) -> Option<Self> {
+    pub(crate) fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
         let (name, compression) = Compression::of(&name);
         let (_, ending) = name.rsplit_once('.')?;

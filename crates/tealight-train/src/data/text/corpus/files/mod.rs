@@ -5,9 +5,9 @@
 
 mod assembly;
 mod config;
-mod kind;
+pub(crate) mod kind;
 mod lines;
-mod paths;
+pub(crate) mod paths;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 
 /// The files of `paths` that are not in `seen` (canonical paths), in the order of `paths`, sorted within a
 /// folder or pattern. `key` is the setting with the paths, for errors.
-pub(super) fn expand(
+pub(crate) fn expand(
     key: &str,
     paths: &[PathBuf],
     seen: &mut BTreeSet<PathBuf>,

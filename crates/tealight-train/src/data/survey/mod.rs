@@ -1,0 +1,26 @@
+//! What a user's data hold, found by looking into them: enough to write a configuration that reads them.
+//!
+//! One function per use, because the same file can be read in several ways. The answers are proposals: reading the
+//! data with the configuration is the check.
+
+mod columns;
+mod corpus;
+mod labelled;
+mod pairs;
+mod pictures;
+
+use std::path::Path;
+
+pub use corpus::{Corpus, corpus};
+pub use labelled::{Labelled, Target, labelled};
+pub use pairs::{Pairs, pairs};
+pub use pictures::{PictureFiles, PictureFormat, pictures};
+
+use crate::error::Error;
+
+/// The argument with the data, for errors.
+const DATA: &str = "--data";
+
+fn refused(path: &Path, rule: &str) -> Error {
+    Error::config([DATA], format!("`{}` {rule}", path.display()))
+}

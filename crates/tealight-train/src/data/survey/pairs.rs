@@ -1,0 +1,65 @@
+//! Pairs of a source and a target, for sequence to sequence.
+
+use std::fs;
+use std::path::Path;
+
+use super::refused;
+use crate::error::{Error, Result};
+
+/// Pairs from a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pairs {
+    /// The number of pairs.
+    pub n: usize,
+    /// The most characters of a source or target.
+    pub most_characters: usize,
+    /// The most words of a source or target.
+    pub most_words: usize,
+    /// The number of different words.
+    pub n_words: usize,
+}
+
+/// Looks into a file with a source, a tab and a target on each line.
+pub fn pairs(path: &Path) -> Result<Pairs> {
+    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let mut found = Pairs { n: 0, most_characters: 0, most_words: 0, n_words: 0 };
+    let mut words = std::collections::BTreeSet::new();
+    for (at, line) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let sides: Vec<&str> = line.split('\t').collect();
+        let [source, target] = sides[..] else {
+            let rule = "a line is a source, a tab and a target".to_owned();
+            return Err(Error::line(path, at + 1, rule));
+        };
+        found.n += 1;
+        for side in [source.trim(), target.trim()] {
+            found.most_characters = found.most_characters.max(side.chars().count());
+            found.most_words = found.most_words.max(side.split_whitespace().count());
+            words.extend(side.split_whitespace());
+        }
+    }
+    found.n_words = words.len();
+    if found.n < 2 {
+        return Err(refused(path, "has fewer than two pairs"));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_counted_and_other_lines_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.tsv");
+        fs::write(&path, "one two\t12\n\nthree\t3\n").unwrap();
+        let expected = Pairs { n: 2, most_characters: 7, most_words: 2, n_words: 5 };
+        assert_eq!(pairs(&path).unwrap(), expected);
+        fs::write(&path, "a\tb\nc\n").unwrap();
+        assert!(pairs(&path).unwrap_err().to_string().contains("line 2"));
+    }
+}

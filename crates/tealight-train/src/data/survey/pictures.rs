@@ -1,0 +1,173 @@
+//! Pictures with classes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::refused;
+use crate::data::compressed::{self, Compression};
+use crate::data::images::decode;
+use crate::data::images::source::layout::is_picture;
+use crate::error::{Error, Result};
+
+/// About how many bytes a small picture has in an archive.
+const BYTES_OF_PICTURE: f64 = 4000.;
+/// The greatest depth of folders.
+const MAX_DEPTH: usize = 8;
+
+/// Pictures with classes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PictureFiles {
+    /// How they are stored.
+    pub format: PictureFormat,
+    /// About how many there are.
+    pub n: f64,
+    /// The rows of a picture, where one was seen.
+    pub height: Option<usize>,
+}
+
+/// How pictures are stored.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PictureFormat {
+    /// Class folders.
+    Folders {
+        /// The number of classes.
+        n_classes: usize,
+        /// Whether a folder is held out.
+        has_held_out: bool,
+    },
+    /// An archive of class folders.
+    Archive,
+    /// Files of the form of MNIST.
+    Idx {
+        /// The pictures and their labels.
+        train: [PathBuf; 2],
+        /// Those that are held out.
+        validation: Option<[PathBuf; 2]>,
+    },
+    /// The binary files of CIFAR.
+    Cifar,
+}
+
+/// Looks into a folder or an archive of pictures.
+pub fn pictures(path: &Path) -> Result<PictureFiles> {
+    let metadata = fs::metadata(path).map_err(Error::io("read", path))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    if metadata.is_file() {
+        if [".tar", ".tar.gz", ".tgz", ".tar.zst"].iter().any(|ending| name.ends_with(ending)) {
+            let n = (metadata.len() as f64 / BYTES_OF_PICTURE).max(1.);
+            return Ok(PictureFiles { format: PictureFormat::Archive, n, height: None });
+        }
+        let rule = "is a file, but no archive of pictures (.tar, .tar.gz, .tar.zst): give a folder";
+        return Err(refused(path, rule));
+    }
+    if ["data_batch_1.bin", "train.bin"].iter().any(|name| path.join(name).is_file()) {
+        return Ok(PictureFiles { format: PictureFormat::Cifar, n: 5e4, height: Some(32) });
+    }
+    match idx(path)? {
+        Some(found) => Ok(found),
+        None => folders(path),
+    }
+}
+
+/// Files with the names of MNIST's: `train-images-idx3-ubyte`, perhaps with `.gz`.
+fn idx(folder: &Path) -> Result<Option<PictureFiles>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(Error::io("list", folder))? {
+        let entry = entry.map_err(Error::io("list", folder))?;
+        names.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    names.sort_unstable();
+    let pair = |begins: &[&str]| {
+        let find = |what: &str| {
+            let is_it = |name: &&String| {
+                begins.iter().any(|begin| name.starts_with(begin)) && name.contains(what)
+            };
+            names.iter().find(is_it).map(|name| folder.join(name))
+        };
+        Some([find("images-idx")?, find("labels-idx")?])
+    };
+    let Some(train) = pair(&["train"]) else { return Ok(None) };
+    let lower = train[0].to_string_lossy().to_lowercase();
+    let (reader, _) = compressed::open(&train[0], Compression::of(&lower).1)?;
+    let mut header = Vec::new();
+    reader.take(12).read_to_end(&mut header).map_err(Error::io("read", &train[0]))?;
+    let number = |at: usize| {
+        let bytes = header.get(at..at + 4)?.try_into().ok()?;
+        Some(u32::from_be_bytes(bytes))
+    };
+    let (Some(n), Some(height)) = (number(4), number(8)) else {
+        return Err(refused(&train[0], "is too short for an IDX file of pictures"));
+    };
+    let validation = pair(&["t10k", "test", "val"]);
+    let format = PictureFormat::Idx { train, validation };
+    Ok(Some(PictureFiles { format, n: f64::from(n), height: Some(height as usize) }))
+}
+
+fn folders(path: &Path) -> Result<PictureFiles> {
+    let mut files = Vec::new();
+    list(path, MAX_DEPTH, &mut files)?;
+    files.sort_unstable();
+    let Some(first) = files.first() else {
+        let rule =
+            "has no class folder with a picture: expected train/<class>/1.jpg or <class>/1.jpg";
+        return Err(refused(path, rule));
+    };
+    let folder_above = |file: &PathBuf, n: usize| {
+        let above =
+            file.ancestors().nth(n).filter(|above| above.starts_with(path) && *above != path);
+        above.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned())
+    };
+    let classes: BTreeSet<_> = files.iter().filter_map(|file| folder_above(file, 1)).collect();
+    let splits: BTreeSet<_> = files.iter().filter_map(|file| folder_above(file, 2)).collect();
+    let bytes = fs::read(first).map_err(Error::io("read", first))?;
+    let height = decode(&bytes).ok().map(|picture| picture.size.height);
+    let has_held_out = ["test", "val", "validation"].iter().any(|name| splits.contains(*name));
+    let format = PictureFormat::Folders { n_classes: classes.len(), has_held_out };
+    Ok(PictureFiles { format, n: files.len() as f64, height })
+}
+
+fn list(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder).map_err(Error::io("list", folder))? {
+        let entry = entry.map_err(Error::io("list", folder))?;
+        let path = entry.path();
+        let kind = entry.file_type().map_err(Error::io("read", &path))?;
+        if kind.is_dir() && depth > 0 {
+            list(&path, depth - 1, files)?;
+        } else if kind.is_file() && is_picture(&entry.file_name().to_string_lossy()) {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_of_the_files_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        assert!(pictures(path).is_err());
+        for name in ["train/cat/1.png", "train/dog/1.png", "test/cat/1.png"] {
+            let file = path.join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "no picture").unwrap();
+        }
+        let format = PictureFormat::Folders { n_classes: 2, has_held_out: true };
+        assert_eq!(pictures(path).unwrap(), PictureFiles { format, n: 3., height: None });
+        let header = [0, 0, 8, 3, 0, 0, 0, 7, 0, 0, 0, 28];
+        fs::write(path.join("train-images-idx3-ubyte"), header).unwrap();
+        fs::write(path.join("train-labels-idx1-ubyte"), header).unwrap();
+        let found = pictures(path).unwrap();
+        assert_eq!((found.n, found.height), (7., Some(28)));
+        assert!(matches!(found.format, PictureFormat::Idx { validation: None, .. }));
+        fs::write(path.join("train.bin"), "").unwrap();
+        assert_eq!(pictures(path).unwrap().format, PictureFormat::Cifar);
+        fs::write(path.join("a.tar.gz"), "").unwrap();
+        assert_eq!(pictures(&path.join("a.tar.gz")).unwrap().format, PictureFormat::Archive);
+        assert!(pictures(&path.join("train.bin")).is_err());
+    }
+}

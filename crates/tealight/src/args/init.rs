@@ -1,0 +1,35 @@
+//! `tealight init`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+const EXAMPLES: &str = "\
+Examples:
+  tealight init --list
+  tealight init weather/dotmod                        writes dotmod.toml
+  tealight init classify --data reviews.csv           finds text and labels, chooses sizes
+  tealight init causal_lm --data books/ -o books.toml
+  tealight init images --data photos/ -o - | tealight train - --name photos
+
+The sizes suit the data, and a quarter of an hour of training on this machine. Comments in the file say why.";
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Init {
+    /// A task (weather, seq2seq, listops, masked_lm, causal_lm, classify, images), or a shipped configuration
+    #[arg(value_name = "TASK|NAME", required_unless_present = "list")]
+    pub(crate) what: Option<String>,
+    /// The file or folder to learn from
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// The file to write, or `-` for standard output [default: the last part of the name, with `.toml`]
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// List the shipped configurations, with a line of description each
+    #[arg(long, conflicts_with_all = ["what", "data", "output", "force"])]
+    pub(crate) list: bool,
+    /// Overwrite an existing file
+    #[arg(long)]
+    pub(crate) force: bool,
+}

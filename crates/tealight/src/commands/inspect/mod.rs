@@ -1,0 +1,133 @@
+//! `tealight inspect`: parameters and cost of a configuration or run; `--list`: all available kinds.
+
+mod kinds;
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use candle_core::{Device, Var};
+use serde::Serialize;
+use tealight_train::Session;
+use tealight_train::run::RunDirectory;
+use tealight_train::task::table::{Table, thousands};
+use tealight_train::task::{RegisteredTask, TaskVisitor};
+
+use crate::args::inspect::Inspect;
+use crate::runs::config::LoadedConfig;
+use crate::runs::load::with_task;
+use crate::runs::notes::notes;
+use crate::terminal::numbers::MEBIBYTE;
+use crate::terminal::output::{log, print, print_indented_json};
+
+pub(crate) fn run(args: &Inspect) -> Result<()> {
+    let Some(target) = &args.target else { return kinds::print_all(args.json) };
+    let run = if target.is_dir() { Some(RunDirectory::open(target)?) } else { None };
+    let loaded = match &run {
+        Some(run) => LoadedConfig::of_run(run, &args.overrides)?,
+        None => LoadedConfig::read(target, &args.overrides)?,
+    };
+    loaded.source.dropped_keys.iter().for_each(|dropped| log(&dropped.to_string()));
+    let inspection = Inspection { loaded: &loaded, json: args.json };
+    with_task(&loaded, &Device::Cpu, run.as_ref(), inspection)
+}
+
+struct Inspection<'a> {
+    loaded: &'a LoadedConfig,
+    json: bool,
+}
+
+impl TaskVisitor for Inspection<'_> {
+    type Output = Result<()>;
+
+    fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
+        let model = Model::of(&self.loaded.session(task, &Device::Cpu)?);
+        if self.json { print_indented_json(&model) } else { print(&model.text()) }
+    }
+}
+
+/// All parameters of a model, and the cost of training them.
+#[derive(Serialize)]
+struct Model {
+    n_parameters: u64,
+    /// Positions of one sequence.
+    positions: usize,
+    forward_flops: u64,
+    forward_flops_per_position: u64,
+    training_flops_per_position: u64,
+    batch_size: usize,
+    /// An estimate for `batch_size`.
+    training_bytes: u64,
+    /// Settings that cannot do what their names say.
+    notes: Vec<String>,
+    parameters: Vec<Parameter>,
+}
+
+#[derive(Serialize)]
+struct Parameter {
+    name: String,
+    shape: Vec<usize>,
+    count: usize,
+    /// Whether weight decay applies.
+    decays: bool,
+    /// A factor of the learning rate; `null` if the parameter is frozen.
+    lr_scale: Option<f64>,
+}
+
+impl Model {
+    fn of<T: RegisteredTask>(session: &Session<T>) -> Self {
+        let Session { config, task, params, model, optimizer, .. } = session;
+        let groups = optimizer.decay_groups();
+        let scales: BTreeMap<_, _> =
+            optimizer.parameters().map(|p| (p.name.as_str(), p.lr_scale)).collect();
+        let parameter = |(name, variable): (String, Var)| Parameter {
+            shape: variable.dims().to_vec(),
+            count: variable.elem_count(),
+            decays: groups.decayed.names.contains(&name),
+            lr_scale: scales.get(name.as_str()).copied(),
+            name,
+        };
+        let cost = task.cost(model, &config.model, params);
+        let batch_size = config.training.batch_size;
+        Self {
+            n_parameters: cost.n_parameters as u64,
+            positions: cost.positions,
+            forward_flops: cost.forward_flops,
+            forward_flops_per_position: cost.forward_flops_per_position(),
+            training_flops_per_position: cost.training_flops_per_position(),
+            batch_size,
+            training_bytes: cost.training_bytes(batch_size, config.training.activations()) as u64,
+            notes: notes(session),
+            parameters: params.iter().map(parameter).collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut table = Table::new(["parameter", "shape", "count", "decays", "lr"]);
+        for Parameter { name, shape, count, decays, lr_scale } in &self.parameters {
+            let axes: Vec<String> = shape.iter().map(ToString::to_string).collect();
+            table.row([
+                name.clone(),
+                format!("({})", axes.join(", ")),
+                thousands(*count as u64),
+                if *decays { "yes" } else { "no" }.to_owned(),
+                lr_scale.map_or("frozen".to_owned(), |scale| format!("{scale:.3}")),
+            ]);
+        }
+        let notes: Vec<String> = self.notes.iter().map(|note| format!("\n{note}\n")).collect();
+        let notes = notes.concat();
+        format!(
+            "{table}\n\
+             parameters           {}\n\
+             forward FLOPs        {} per position, {} per sequence of {} positions\n\
+             training FLOPs       {} per position\n\
+             memory for training  about {:.1} MiB at batch size {}\n{notes}",
+            thousands(self.n_parameters),
+            thousands(self.forward_flops_per_position),
+            thousands(self.forward_flops),
+            self.positions,
+            thousands(self.training_flops_per_position),
+            self.training_bytes as f64 / MEBIBYTE,
+            self.batch_size,
+        )
+    }
+}

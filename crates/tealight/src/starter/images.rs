@@ -1,0 +1,117 @@
+//! Classifiers of a user's pictures.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use tealight_train::data::survey::{PictureFiles, PictureFormat, pictures};
+
+use super::{about, quoted, tenth};
+
+const BATCH_SIZE: u64 = 32;
+
+pub(super) fn text(data: &Path, path: &str) -> Result<String> {
+    let PictureFiles { format, n, height } = pictures(data)?;
+    let n_pictures = about(n);
+    let (source, what, colour) = source(&format, path);
+    // Time grows with the square of the side.
+    let (size, patch) = match height {
+        Some(height) if height <= 20 => (16, 4),
+        Some(height) if height <= 40 => (height.next_multiple_of(4), 4),
+        _ => (64, 8),
+    };
+    let seen = height.map_or("unknown".to_owned(), |height| format!("{height} pixels"));
+    let tokens = (size / patch) * (size / patch);
+    let (d_model, n_layers, n_heads, epochs) = match n {
+        n if n < 2_000. => (32, 2, 4, 30.),
+        n if n < 20_000. => (64, 4, 4, 15.),
+        _ => (128, 4, 4, 10.),
+    };
+    let steps = (epochs * n / BATCH_SIZE as f64).clamp(100., 20_000.) as u64;
+    let (every, warmup) = (tenth(steps), (steps / 20).max(1));
+    let padding = size / 8;
+    Ok(format!(
+        "\
+# A model that tells the class of a picture, from about {n_pictures} pictures: {what}.
+# `tealight explain KEY` explains each setting; `tealight doctor FILE` checks this file.
+
+seed = 17                       # every random number is a function of this seed
+
+[task]
+kind = \"images\"
+read_out = \"mean\"               # or \"cls\", \"attention\"
+size = {size}                       # pixels of each side; the height of the first picture is {seen}
+{colour}
+[task.data]
+{source}
+[task.augment]                  # other pictures in each epoch, of the same classes
+crop_padding = {padding}
+horizontal_flip = false         # true where a mirrored picture has the same class, as with photos
+
+# Few pictures teach no large model: the width follows their number.
+[model]
+d_model = {d_model}
+n_layers = {n_layers}
+n_heads = {n_heads}
+
+[model.patches]
+kind = \"linear\"
+size = {patch}                        # {tokens} patches in a picture; smaller ones see more and take longer
+
+[model.position]
+kind = \"learned\"
+
+[optimizer]
+kind = \"adamw\"
+lr = 1e-3
+weight_decay = 0.05
+
+[schedule]
+kind = \"cosine\"
+warmup_steps = {warmup}
+final_lr_ratio = 0.0            # the learning rate decays to zero
+
+[training]
+steps = {steps}                     # {epochs} times through the pictures, within 100 to 20,000 steps
+batch_size = {BATCH_SIZE}
+max_grad_norm = 1.0
+evaluate_every = {every}
+
+[checkpoint]
+every = {every}
+select = \"best\"
+"
+    ))
+}
+
+/// The settings of `[task.data]`, what the data are, and the setting of their colour.
+fn source(format: &PictureFormat, path: &str) -> (String, String, &'static str) {
+    const COLOUR: &str = "colour = \"rgb\"                  # or \"grey\"\n";
+    let held_out = "validation = 0.1                # the share of each class that is held out\n";
+    match format {
+        PictureFormat::Folders { n_classes, has_held_out } => {
+            let held_out = if *has_held_out { "" } else { held_out };
+            let what = format!("{n_classes} class folders");
+            (format!("kind = \"folders\"\npath = {path}\n{held_out}"), what, COLOUR)
+        }
+        PictureFormat::Archive => {
+            let text = format!(
+                "kind = \"archive\"\npath = {path}               # of class folders; without a folder test/, val/ or validation/ a tenth is held out\n"
+            );
+            (text, "an archive".to_owned(), COLOUR)
+        }
+        PictureFormat::Idx { train, validation } => {
+            let named = |prefix: &str, [images, labels]: &[PathBuf; 2]| {
+                let [images, labels] = [images, labels].map(|path| quoted(&path.to_string_lossy()));
+                format!("{prefix}images = {images}\n{prefix}labels = {labels}\n")
+            };
+            let others = validation
+                .as_ref()
+                .map_or_else(|| held_out.to_owned(), |files| named("validation_", files));
+            let text = format!("kind = \"idx\"\n{}{others}", named("", train));
+            (text, "files of the form of MNIST".to_owned(), "")
+        }
+        PictureFormat::Cifar => {
+            (format!("kind = \"cifar\"\npath = {path}\n"), "the files of CIFAR".to_owned(), "")
+        }
+    }
+}

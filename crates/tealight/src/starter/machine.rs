@@ -1,0 +1,141 @@
+//! The size of a transformer that suits the data and this machine.
+
+use std::thread::available_parallelism;
+
+use super::about;
+use crate::system::memory;
+use crate::terminal::numbers::format_bytes;
+
+/// Operations per second that training reaches on one core, about.
+const RATE: f64 = 2e10;
+/// The training should end within this time.
+const SECONDS: f64 = 900.;
+/// Tokens per parameter that a model should see (Hoffmann et al. 2022).
+const TOKENS_PER_PARAMETER: f64 = 20.;
+/// Often repeated data teach little more than themselves.
+const MAX_EPOCHS: f64 = 20.;
+/// Bytes per parameter: parameters, gradients and both moments of AdamW.
+const BYTES_PER_PARAMETER: f64 = 16.;
+/// Numbers that a block keeps of each position for the backward pass, in widths of the model.
+const ACTIVATIONS: f64 = 30.;
+
+/// Width, blocks and heads, from small to large.
+const SIZES: &[(usize, usize, usize)] =
+    &[(64, 2, 2), (128, 2, 4), (128, 4, 4), (256, 4, 4), (384, 6, 6), (512, 8, 8), (768, 12, 12)];
+
+/// The machine, as far as it matters here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine {
+    cores: usize,
+    /// Free memory in bytes; `None` where the system does not say.
+    memory: Option<u64>,
+}
+
+/// What is to be learnt from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Data {
+    pub(super) tokens: f64,
+    pub(super) vocab_size: usize,
+    pub(super) seq_len: usize,
+    pub(super) batch_size: usize,
+}
+
+/// The size of a model, and how long it is trained.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Size {
+    pub(super) d_model: usize,
+    pub(super) n_layers: usize,
+    pub(super) n_heads: usize,
+    pub(super) steps: u64,
+    parameters: f64,
+    epochs: f64,
+    seconds: f64,
+    bytes: f64,
+}
+
+impl Machine {
+    /// This one.
+    pub(super) fn this() -> Self {
+        let cores = available_parallelism().map_or(1, usize::from);
+        Self { cores, memory: memory::available() }
+    }
+
+    /// The largest model that the data can teach and this machine can train; the smallest one, for fewer steps, if
+    /// there is none.
+    pub(super) fn size(self, data: Data) -> Size {
+        let sizes = SIZES.iter().map(|&size| self.of(size, data));
+        let fits = |size: &Size| {
+            let memory = self.memory.map_or(f64::INFINITY, |bytes| bytes as f64 / 2.);
+            size.seconds <= SECONDS && size.bytes <= memory && size.epochs < MAX_EPOCHS
+        };
+        sizes.rev().find(fits).unwrap_or_else(|| self.of(SIZES[0], data))
+    }
+
+    fn of(self, (d_model, n_layers, n_heads): (usize, usize, usize), data: Data) -> Size {
+        let Data { tokens, vocab_size, seq_len, batch_size } = data;
+        let (width, blocks) = (d_model as f64, n_layers as f64);
+        let blocks_only = 12. * blocks * width * width;
+        let parameters = blocks_only + vocab_size as f64 * width;
+        let per_step = (seq_len * batch_size) as f64;
+        let seen = (TOKENS_PER_PARAMETER * blocks_only).min(MAX_EPOCHS * tokens);
+        let steps = (seen / per_step).clamp(200., 1e6).round();
+        // Six operations per parameter and token, and the scores of attention.
+        let operations = 6. * parameters + 12. * blocks * width * seq_len as f64;
+        let seconds = steps * per_step * operations / (RATE * self.cores as f64);
+        let activations = per_step * (ACTIVATIONS * width * blocks + vocab_size as f64);
+        let bytes = BYTES_PER_PARAMETER * parameters + 4. * activations;
+        let epochs = steps * per_step / tokens;
+        Size { d_model, n_layers, n_heads, steps: steps as u64, parameters, epochs, seconds, bytes }
+    }
+
+    /// The reasons for a size, as comments.
+    pub(super) fn reasons(self, size: &Size) -> String {
+        let Size { parameters, epochs, seconds, bytes, .. } = size;
+        let time = if *seconds < 120. {
+            format!("{:.0} s", seconds.max(1.))
+        } else {
+            format!("{:.0} min", seconds / 60.)
+        };
+        let free =
+            self.memory.map_or(String::new(), |free| format!(" of {}", format_bytes(free as f64)));
+        format!(
+            "# About {} parameters. On {} cores the steps below take very roughly {time}, and training needs about\n\
+             # {}{free} of memory. The text is read {} over the run.\n",
+            about(*parameters),
+            self.cores,
+            format_bytes(*bytes),
+            times(*epochs)
+        )
+    }
+}
+
+fn times(epochs: f64) -> String {
+    if epochs < 1. { format!("to {:.0} %", 100. * epochs) } else { format!("{epochs:.0} times") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATA: Data = Data { tokens: 1e6, vocab_size: 65, seq_len: 128, batch_size: 16 };
+
+    fn machine(cores: usize, gib: u64) -> Machine {
+        Machine { cores, memory: Some(gib << 30) }
+    }
+
+    #[test]
+    fn more_cores_and_more_data_make_larger_models() {
+        let small = machine(2, 16).size(DATA);
+        assert!(small.seconds <= SECONDS && small.d_model >= 64);
+        let large = machine(64, 256).size(Data { tokens: 1e9, ..DATA });
+        assert!(large.d_model > small.d_model, "{large:?} {small:?}");
+        let without_memory = machine(64, 0).size(Data { tokens: 1e9, ..DATA });
+        assert_eq!(without_memory.d_model, SIZES[0].0);
+    }
+
+    #[test]
+    fn little_data_are_not_repeated_for_ever() {
+        let size = machine(64, 256).size(Data { tokens: 3000., ..DATA });
+        assert_eq!((size.d_model, size.steps), (64, 200));
+    }
+}

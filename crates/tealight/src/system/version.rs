@@ -1,0 +1,48 @@
+//! This build: its version, commit and features, and the instruction sets that it uses on this processor.
+
+use std::sync::LazyLock;
+
+use tealight_ops::{bf16_instructions, instructions};
+use tealight_train::run::manifest::{CANDLE_VERSION, COMMIT};
+
+/// The release.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The features that it was built with.
+pub(crate) fn features() -> Vec<&'static str> {
+    let all = [
+        ("cuda", cfg!(feature = "cuda")),
+        ("cudnn", cfg!(feature = "cudnn")),
+        ("nccl", cfg!(feature = "nccl")),
+        ("metal", cfg!(feature = "metal")),
+        ("mkl", cfg!(feature = "mkl")),
+        ("accelerate", cfg!(feature = "accelerate")),
+    ];
+    all.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect()
+}
+
+/// What `-V` prints below the release.
+pub(crate) fn details() -> &'static str {
+    static DETAILS: LazyLock<String> = LazyLock::new(|| {
+        let features = features();
+        let features = if features.is_empty() { "none".to_owned() } else { features.join(", ") };
+        format!(
+            "{VERSION}\n\
+             commit        {}\n\
+             Candle        {CANDLE_VERSION}\n\
+             features      {features}\n\
+             instructions  {}",
+            COMMIT.unwrap_or("not recorded"),
+            instruction_sets()
+        )
+    });
+    &DETAILS
+}
+
+/// `avx512, avx512_bf16 for bf16`
+pub(crate) fn instruction_sets() -> String {
+    match bf16_instructions() {
+        Some(bf16) => format!("{}, {bf16} for bf16", instructions()),
+        None => instructions().to_owned(),
+    }
+}

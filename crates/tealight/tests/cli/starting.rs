@@ -1,0 +1,156 @@
+//! `tealight init`: what it writes trains.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use crate::program::{Folder, Result, repository};
+
+/// Writes a configuration of `task` for `data`, and checks that it can be trained.
+fn starts(folder: &Folder, task: &str, data: &str) -> Result<String> {
+    let file = format!("{task}.toml");
+    let told = folder.succeed(&["init", task, "--data", data])?;
+    assert_eq!(told.stdout, format!("tealight train {file}\n"));
+    folder.succeed(&["train", &file, "--dry-run"])?;
+    folder.read(&file)
+}
+
+/// `n` lines.
+fn lines(n: usize, line: impl Fn(usize) -> String) -> String {
+    (0..n).fold(String::new(), |mut text, at| {
+        let _ = writeln!(text, "{}", line(at));
+        text
+    })
+}
+
+const WORDS: [&str; 5] = ["rain", "cloud", "sun", "wind", "snow"];
+
+fn sentence(at: usize) -> String {
+    let words: Vec<_> = (0..9).map(|n| WORDS[(at * 7 + n * n) % WORDS.len()]).collect();
+    words.join(" ")
+}
+
+#[test]
+fn every_task_starts_from_data() -> Result {
+    let folder = Folder::new()?;
+    folder.write("days.txt", lines(20, |at| ["RCSRCSSRCC", "SSCRRCSCRS"][at % 2].to_owned()))?;
+    assert!(starts(&folder, "weather", "days.txt")?.contains("window = 5"));
+
+    folder.write("pairs.tsv", lines(60, |at| format!("{}\t{at}", WORDS[at % 5])))?;
+    assert!(starts(&folder, "seq2seq", "pairs.tsv")?.contains("level = \"characters\""));
+
+    folder
+        .write("text.txt", lines(300, |at| sentence(at) + if at % 4 == 0 { "\n" } else { "" }))?;
+    assert!(starts(&folder, "causal_lm", "text.txt")?.contains("kind = \"char\""));
+    assert!(starts(&folder, "masked_lm", "text.txt")?.contains("documents = \"paragraph\""));
+
+    folder.write(
+        "texts.csv",
+        "id,kind,review\n".to_owned()
+            + &lines(60, |at| format!("{at},{},{}", at % 3, sentence(at))),
+    )?;
+    let text = starts(&folder, "classify", "texts.csv")?;
+    assert!(text.contains("text = \"review\"") && text.contains("label = \"kind\""), "{text}");
+    Ok(())
+}
+
+#[test]
+fn other_forms_of_data_are_found() -> Result {
+    let folder = Folder::new()?;
+    fs::create_dir(folder.path("books"))?;
+    for name in ["a", "b"] {
+        let body = lines(100, |at| format!("{{\"id\":\"{at}\",\"body\":\"{}\"}}", sentence(at)));
+        folder.write(&format!("books/{name}.jsonl"), body)?;
+    }
+    for task in ["causal_lm", "masked_lm"] {
+        assert!(starts(&folder, task, "books")?.contains("field = \"body\""));
+        fs::remove_file(folder.path(&format!("{task}.toml")))?;
+    }
+    let rated = lines(60, |at| format!("{{\"text\":\"{}\",\"score\":{}.5}}", sentence(at), at % 7));
+    folder.write("rated.jsonl", rated)?;
+    assert!(starts(&folder, "classify", "rated.jsonl")?.contains("objective = \"regression\""));
+    fs::remove_file(folder.path("classify.toml"))?;
+    let labelled =
+        |at: usize| format!("{{\"text\":\"{}\",\"labels\":[\"{}\"]}}", sentence(at), at % 4);
+    folder.write("labelled.jsonl", lines(60, labelled))?;
+    assert!(starts(&folder, "classify", "labelled.jsonl")?.contains("objective = \"labels\""));
+    Ok(())
+}
+
+#[test]
+fn pictures_start_from_folders_and_idx_files() -> Result {
+    let folder = Folder::new()?;
+    let pictures = repository().join("data/pictures").display().to_string();
+    let text = starts(&folder, "images", &pictures)?;
+    assert!(text.contains("kind = \"folders\"") && text.contains("3 class folders"), "{text}");
+
+    fs::remove_file(folder.path("images.toml"))?;
+    fs::create_dir(folder.path("digits"))?;
+    let (n, side) = (60_u8, 12_u8);
+    let header = |dims: &[u8]| {
+        let dims = dims.iter().flat_map(|&dim| [0, 0, 0, dim]);
+        [0, 0, 8]
+            .into_iter()
+            .chain([dims.clone().count() as u8 / 4])
+            .chain(dims)
+            .collect::<Vec<u8>>()
+    };
+    let pixels = (0..usize::from(n) * 144).map(|at| (at * at % 251) as u8);
+    let images = header(&[n, side, side]).into_iter().chain(pixels).collect::<Vec<u8>>();
+    let labels = header(&[n]).into_iter().chain((0..n).map(|at| at % 3)).collect::<Vec<u8>>();
+    folder.write("digits/train-images-idx3-ubyte", images)?;
+    folder.write("digits/train-labels-idx1-ubyte", labels)?;
+    assert!(starts(&folder, "images", "digits")?.contains("kind = \"idx\""));
+    Ok(())
+}
+
+#[test]
+fn a_shipped_configuration_is_written_as_it_is() -> Result {
+    let folder = Folder::new()?;
+    assert_eq!(folder.succeed(&["init", "weather/dotmod"])?.stdout, "tealight train dotmod.toml\n");
+    let original = fs::read_to_string(repository().join("configs/weather/dotmod.toml"))?;
+    assert_eq!(folder.read("dotmod.toml")?, original);
+    assert_eq!(folder.succeed(&["init", "weather/dotmod", "-o", "-"])?.stdout, original);
+    for task in ["weather", "seq2seq", "listops", "masked_lm", "images"] {
+        folder.succeed(&["init", task])?;
+        folder.succeed(&["train", &format!("{task}.toml"), "--dry-run"])?;
+    }
+    let list = folder.succeed(&["init", "--list"])?.stdout;
+    assert!(
+        list.lines().any(|line| line.starts_with("weather/dotmod ") && line.ends_with("modulo 3.")),
+        "{list}"
+    );
+    Ok(())
+}
+
+#[test]
+fn nothing_is_overwritten_unasked() -> Result {
+    let folder = Folder::new()?;
+    folder.write("dotmod.toml", "mine")?;
+    folder.refuse(&["init", "weather/dotmod"], &["`dotmod.toml` exists", "--force"])?;
+    folder.succeed(&["init", "weather/dotmod", "--force"])?;
+    assert!(folder.read("dotmod.toml")?.len() > 100);
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_started_is_refused() -> Result {
+    let folder = Folder::new()?;
+    folder.write("empty.txt", "\n")?;
+    folder.write("bad.csv", "a\n1\n")?;
+    fs::create_dir(folder.path("nothing"))?;
+    let cases: [(&[&str], &str); 9] = [
+        (&["init", "wether"], "neither a task (weather, "),
+        (&["init", "dotmod"], "`weather/dotmod`"),
+        (&["init", "classify"], "`tealight init classify --data FILE`"),
+        (&["init", "listops", "--data", "empty.txt"], "generates its data"),
+        (&["init", "weather/dotmod", "--data", "empty.txt"], "`tealight init weather --data"),
+        (&["init", "causal_lm", "--data", "missing.txt"], "`missing.txt` does not exist"),
+        (&["init", "causal_lm", "--data", "empty.txt"], "holds no text"),
+        (&["init", "classify", "--data", "bad.csv"], "`bad.csv` has no column"),
+        (&["init", "images", "--data", "nothing"], "`nothing` has no class folder"),
+    ];
+    for (args, part) in cases {
+        folder.refuse(args, &[part])?;
+    }
+    Ok(())
+}
