@@ -6,6 +6,7 @@ mod bench;
 mod commands;
 mod pictures;
 mod runs;
+mod shipped;
 mod starter;
 mod system;
 mod terminal;
@@ -29,6 +30,7 @@ static ALLOCATOR: tealight_ops::allocator::Allocator = tealight_ops::allocator::
 
 fn main() -> ExitCode {
     let started = Instant::now();
+    args::complete::answer_shell();
     let Arguments { output, command } = Arguments::of_process();
     output.verbosity().choose();
     if command.keeps_freed_memory() {

@@ -3,6 +3,7 @@
 pub(crate) mod ablate;
 pub(crate) mod bench;
 pub(crate) mod checkpoint;
+pub(crate) mod complete;
 pub(crate) mod explain;
 pub(crate) mod init;
 pub(crate) mod inspect;

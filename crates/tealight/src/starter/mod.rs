@@ -11,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::runs::shipped;
+use crate::shipped;
 
 /// The text of a configuration of a task. Tasks that generate their own data need none.
 pub(crate) fn text(task: &str, data: Option<&Path>) -> Result<String> {
@@ -46,7 +46,7 @@ fn generated(task: &str) -> Result<String> {
         _ => bail!("the task `{task}` needs data: `tealight init {task} --data FILE`"),
     };
     let shipped = shipped::find(Path::new(name)).expect("invariant: these are shipped");
-    Ok(shipped.text.to_owned())
+    Ok(shipped.copy().to_owned())
 }
 
 /// A string as TOML writes it; JSON does it in the same way.

@@ -9,7 +9,7 @@ pub(crate) struct Variables {
 }
 
 /// All of them. A test compares the list with the sources and with `docs/USAGE.md`.
-pub(crate) const VARIABLES: [Variables; 14] = [
+pub(crate) const VARIABLES: [Variables; 15] = [
     Variables {
         names: &["TEALIGHT_CACHE"],
         purpose: "folder of tokenised texts and decoded pictures",
@@ -41,6 +41,10 @@ pub(crate) const VARIABLES: [Variables; 14] = [
     Variables {
         names: &["TERM"],
         purpose: "dumb: no colours, and lines in place of a progress bar",
+    },
+    Variables {
+        names: &["TEALIGHT_COMPLETE"],
+        purpose: "set by the script of `completions`: the shell that asks",
     },
     Variables {
         names: &["OPAL_PREFIX", "MPI_HOME", "MPI_ROOT", "I_MPI_ROOT", "PATH"],
