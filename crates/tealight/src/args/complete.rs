@@ -45,7 +45,7 @@ pub(crate) fn setting(current: &OsStr) -> Vec<CompletionCandidate> {
 fn keys(current: &str, end: &str) -> Vec<CompletionCandidate> {
     let keys = reference::keys();
     let keys = keys.iter().filter(|key| key.starts_with(current));
-    keys.flat_map(|key| Some((key, reference::find(key).into_iter().next()?)))
+    keys.filter_map(|key| Some((key, reference::find(key).into_iter().next()?)))
         .map(|(key, entry)| candidate(&format!("{key}{end}"), &meaning(&entry.item)))
         .collect()
 }
