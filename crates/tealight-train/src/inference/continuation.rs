@@ -124,7 +124,7 @@ impl Continuer<'_> {
 
     /// Ids that are never written: rows of the output layer without a token and, under [`Vocabulary::Text`],
     /// special tokens except the end.
-    fn suppressed_tokens(&self) -> Vec<u32> {
+    pub(crate) fn suppressed_tokens(&self) -> Vec<u32> {
         let n_tokens = self.tokenizer.vocab_size() as u32;
         let end = self.tokenizer.special().end;
         let is_limited = self.vocabulary == Vocabulary::Text;

@@ -21,7 +21,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Event, Observer, StepReport};
@@ -34,16 +34,16 @@ pub const THROUGHPUT_KEYS: [&str; 2] = ["examples_per_second", "tokens_per_secon
 /// The splits of lines that report bad steps and not metrics.
 pub const BAD_STEP_SPLITS: [&str; 2] = ["skipped", "rolled_back"];
 
-/// Appends the reports of a run to `metrics.jsonl`.
+/// A file of lines of JSON that grows, and that is cut when a run goes back.
 #[derive(Debug)]
-pub struct JsonLines {
+pub(super) struct Lines {
     file: File,
     path: PathBuf,
 }
 
-impl JsonLines {
+impl Lines {
     /// Opens `path` for appending; creates it if it does not exist.
-    pub fn append(path: &Path) -> Result<Self> {
+    pub(super) fn append(path: &Path) -> Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file.map_err(Error::io("open", path))?;
         files::sync_directory(path.parent().unwrap_or(Path::new("")))?;
@@ -51,40 +51,62 @@ impl JsonLines {
     }
 
     /// Writes a line with a single `write`, so that a crash can truncate only the last line.
-    fn write(&mut self, line: &Map<String, Value>) -> Result<()> {
+    pub(super) fn write(&mut self, line: &impl Serialize) -> Result<()> {
         let mut bytes = serde_json::to_vec(line).map_err(Error::json(&self.path))?;
         bytes.push(b'\n');
         self.file.write_all(&bytes).map_err(Error::io("write", &self.path))
+    }
+
+    /// Removes the lines after `step`, as [`cut_after`] does.
+    pub(super) fn cut_after(&mut self, step: u64, n_roll_backs: u64) -> Result<()> {
+        cut_after(&self.path, step, n_roll_backs)?;
+        // `cut_after` may have replaced the file.
+        *self = Self::append(&self.path)?;
+        Ok(())
+    }
+
+    /// Waits until all lines are on the disk.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(Error::io("write", &self.path))
+    }
+}
+
+/// Appends the reports of a run to `metrics.jsonl`.
+#[derive(Debug)]
+pub struct JsonLines(Lines);
+
+impl JsonLines {
+    /// Opens `path` for appending; creates it if it does not exist.
+    pub fn append(path: &Path) -> Result<Self> {
+        Lines::append(path).map(Self)
     }
 }
 
 impl Observer for JsonLines {
     fn observe(&mut self, event: &Event<'_>) -> Result<()> {
         match event {
-            Event::Step(report) => self.write(&line(report.step, "train", training_values(report))),
+            Event::Step(report) => {
+                self.0.write(&line(report.step, "train", training_values(report)))
+            }
             Event::Evaluated { step, split, metrics } => {
                 let values = metrics.iter().map(|(name, value)| (name.as_str(), *value));
-                self.write(&line(*step, split, values))
+                self.0.write(&line(*step, split, values))
             }
             Event::Skipped { bad_step } => {
-                self.write(&line(bad_step.step, "skipped", [bad_value(bad_step)]))
+                self.0.write(&line(bad_step.step, "skipped", [bad_value(bad_step)]))
             }
             Event::RolledBack { bad_step, to, number, lr_factor } => {
-                cut_after(&self.path, *to, *number - 1)?;
-                // `cut_after` may have replaced the file.
-                *self = Self::append(&self.path)?;
+                self.0.cut_after(*to, *number - 1)?;
                 let values = [
                     bad_value(bad_step),
                     ("from", bad_step.step as f64),
                     ("number", *number as f64),
                     ("lr_factor", *lr_factor),
                 ];
-                self.write(&line(*to, "rolled_back", values))
+                self.0.write(&line(*to, "rolled_back", values))
             }
             // The reports before a checkpoint must be on the disk when the checkpoint is.
-            Event::CheckpointSaving { .. } | Event::Finished { .. } => {
-                self.file.sync_data().map_err(Error::io("write", &self.path))
-            }
+            Event::CheckpointSaving { .. } | Event::Finished { .. } => self.0.sync(),
             _ => Ok(()),
         }
     }
@@ -165,7 +187,10 @@ pub fn cut_after(path: &Path, step: u64, n_roll_backs: u64) -> Result<()> {
 
 /// The lines of a file and their parsed content. A crash may have truncated the last line, which is then
 /// left out; any other line that cannot be parsed is an error.
-fn lines<'a, T: Deserialize<'a>>(path: &Path, bytes: &'a [u8]) -> Result<Vec<(&'a [u8], T)>> {
+pub(super) fn lines<'a, T: Deserialize<'a>>(
+    path: &Path,
+    bytes: &'a [u8],
+) -> Result<Vec<(&'a [u8], T)>> {
     let mut read = Vec::new();
     let mut lines = bytes.split(|&byte| byte == b'\n').zip(1..).peekable();
     while let Some((line, number)) = lines.next() {

@@ -6,8 +6,10 @@ use std::path::Path;
 use crate::error::{BadStepReport, Error, Result};
 use crate::monitor::early_stopping::Best;
 use crate::task::attention_map::AttentionMap;
+use crate::task::sample::Sample;
 
 pub mod jsonl;
+pub mod samples;
 pub mod tensorboard;
 
 /// Receives the events of a run, for example to write or to display them.
@@ -55,6 +57,13 @@ pub enum Event<'a> {
         step: u64,
         /// One element per attention layer.
         maps: &'a [AttentionMap],
+    },
+    /// What the evaluated model makes of the fixed examples of its task.
+    Samples {
+        /// Number of updates done.
+        step: u64,
+        /// One element per example; none for tasks that have no examples.
+        samples: &'a [Sample],
     },
     /// A checkpoint is about to be written. Observers must first sync what they have written to the disk.
     CheckpointSaving {

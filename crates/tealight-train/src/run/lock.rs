@@ -43,6 +43,19 @@ impl Lock {
         Ok(lock)
     }
 
+    /// Whether a process holds the lock of a directory at this moment.
+    pub fn is_held(directory: &Path) -> bool {
+        let Ok(mut file) = File::open(directory.join(LOCK)) else { return false };
+        // A holder writes its process id, and clears it when it is done. Only if it did not is the file locked, for a
+        // moment, so that a process that wants the lock at the same time is hardly ever refused.
+        let Some(pid) = pid_in(&mut file) else { return false };
+        match file.try_lock_shared() {
+            Ok(()) => false,
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(_)) => is_other_process(pid),
+        }
+    }
+
     fn set_text(&mut self, text: &str) -> std::io::Result<()> {
         self.file.set_len(0)?;
         self.file.rewind()?;
@@ -80,7 +93,9 @@ mod tests {
         let message = Lock::acquire(directory.path()).unwrap_err().to_string();
         let expected = format!("is in use by process {}; two", process::id());
         assert!(message.contains(&expected), "{message}");
+        assert!(Lock::is_held(directory.path()));
         drop(first);
+        assert!(!Lock::is_held(directory.path()));
         Lock::acquire(directory.path()).unwrap();
     }
 
@@ -89,6 +104,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for left in ["1\n", "4294967295\n", "", "no number"] {
             std::fs::write(directory.path().join(LOCK), left).unwrap();
+            assert!(!Lock::is_held(directory.path()));
             let lock = Lock::acquire(directory.path()).unwrap();
             let text = std::fs::read_to_string(directory.path().join(LOCK)).unwrap();
             assert_eq!(text, format!("{}\n", process::id()));

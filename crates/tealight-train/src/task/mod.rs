@@ -16,6 +16,7 @@ pub mod images;
 pub mod listops;
 pub mod masked_lm;
 pub(crate) mod metrics;
+pub mod sample;
 mod scores;
 pub mod seq2seq;
 mod settings;
@@ -38,6 +39,7 @@ use crate::data::DataFile;
 pub use crate::data::Split;
 use crate::error::Result;
 use crate::task::metrics::{Measures, Metrics};
+use crate::task::sample::Sample;
 
 pub use attention_map::{AttentionMap, SequenceMaps};
 pub use batch::Batch as LabelledBatch;
@@ -290,6 +292,12 @@ pub trait Task: Sync {
     /// The attention maps of the first example of the validation split; none where a task has no names for
     /// positions.
     fn attention_maps(&self, _model: &Self::Model) -> Result<Vec<AttentionMap>> {
+        Ok(Vec::new())
+    }
+
+    /// What the model makes of a few fixed examples of the validation split; by default none. It draws no random numbers
+    /// that anything else draws, and takes a small part of the time of an evaluation. `model` is built without gradients.
+    fn samples(&self, _model: &Self::Model) -> Result<Vec<Sample>> {
         Ok(Vec::new())
     }
 

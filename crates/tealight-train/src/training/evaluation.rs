@@ -23,14 +23,16 @@ pub(crate) fn evaluate_step<T: Task>(
     session.check_same_parameters()?;
     let Session { config, task, eval_model, ema, params, ranks, .. } = session;
     let shows_attention = config.log.tensorboard && ranks.is_first();
+    let is_watched = ranks.is_first() && !observers.is_empty();
     let precision = config.training.precision.of_products();
     let run = || -> Result<_> {
         with_product_precision(precision, || {
             let maps = if shows_attention { task.attention_maps(eval_model)? } else { Vec::new() };
-            Ok((evaluate_together(ranks, &**task, eval_model)?, maps))
+            let samples = if is_watched { task.samples(eval_model)? } else { Vec::new() };
+            Ok((evaluate_together(ranks, &**task, eval_model)?, maps, samples))
         })
     };
-    let (metrics, maps) = match ema {
+    let (metrics, maps, samples) = match ema {
         Some(ema) => {
             let evaluated = ema.with_averages(|| {
                 params.refresh()?;
@@ -44,6 +46,9 @@ pub(crate) fn evaluate_step<T: Task>(
     let metrics = metrics.means();
     let Progress { step, early_stopping, .. } = &mut session.progress;
     notify(observers, &Event::Evaluated { step: *step, split: "validation", metrics: &metrics })?;
+    if is_watched {
+        notify(observers, &Event::Samples { step: *step, samples: &samples })?;
+    }
     if shows_attention {
         notify(observers, &Event::AttentionMaps { step: *step, maps: &maps })?;
     }

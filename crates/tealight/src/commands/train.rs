@@ -13,6 +13,7 @@ use tealight_train::communicator::ranks::Ranks;
 use tealight_train::config::{Precision, RunConfig, to_resolved_toml};
 use tealight_train::data::DataFile;
 use tealight_train::observer::jsonl::{JsonLines, cut_after};
+use tealight_train::observer::samples::{self, SampleLines};
 use tealight_train::observer::tensorboard::TensorBoard;
 use tealight_train::observer::{Event, Observer, notify};
 use tealight_train::run::manifest::{Instructions, changed_instructions, device_name};
@@ -31,6 +32,7 @@ use crate::args::train::Train;
 use crate::pictures::attention;
 use crate::pictures::illustrations::save_of;
 use crate::runs::config::{LoadedConfig, check_same_run};
+use crate::runs::ended::Ended;
 use crate::runs::job::{self, agree, log_on_first, open_device};
 use crate::runs::load::{weights_mismatch, with_task};
 use crate::runs::notes::notes;
@@ -106,7 +108,13 @@ impl TaskVisitor for Training<'_> {
         let trained = self.train(&mut session, directory, &mut observers, &signals);
         if let Err(error) = trained {
             self.log_last_checkpoint(directory);
-            return Err(self.at_its_place(error));
+            let error = self.at_its_place(error);
+            if let Some(directory) = directory {
+                let ended = Ended::new("error", session.progress.step, Some(&format!("{error:#}")));
+                // Report the original error, not a failure to write it down.
+                let _ = ended.write(directory.path());
+            }
+            return Err(error);
         }
         let signal = self.signal(&signals)?;
         // From here on a signal ends the process: only the evaluation follows.
@@ -272,8 +280,9 @@ impl Training<'_> {
         let Some(directory) = directory else { return Ok(Vec::new()) };
         self.log(&format!("run {}", directory.path().display()));
         let RunConfig { log, model, .. } = &self.loaded.config;
+        let samples = SampleLines::append(&directory.path().join(samples::FILE))?;
         let mut observers: Vec<Box<dyn Observer>> =
-            vec![Box::new(JsonLines::append(&directory.metrics_path())?)];
+            vec![Box::new(JsonLines::append(&directory.metrics_path())?), Box::new(samples)];
         if log.tensorboard {
             let n_heads = model.n_heads;
             let draw = Box::new(move |maps: &[AttentionMap]| attention::images(maps, n_heads));
@@ -326,15 +335,18 @@ impl Training<'_> {
         let resume_hint = format!("`tealight train {}` resumes", directory.path().display());
         if let Some((Signal { name, .. }, whose)) = signal {
             warn(&format!("stopped by {name}{whose} after step {step}; {resume_hint}"));
+            Ended::new(name, *step, None).write(directory.path())?;
             self.print_end(session, Some(directory), name, None)
         } else if *step >= session.config.training.steps || early_stopping.has_stopped() {
             let ended = if early_stopping.has_stopped() { "early_stopping" } else { "finished" };
             self.evaluate(session, directory, first_step, ended)
         } else if self.args.stop_after.is_some_and(|last| *step >= last) {
             self.log(&format!("stopped after step {step}; continue with --resume"));
+            Ended::new("--stop-after", *step, None).write(directory.path())?;
             self.print_end(session, Some(directory), "stop_after", None)
         } else {
             warn(&format!("time limit reached after step {step}; {resume_hint}"));
+            Ended::new("time limit", *step, None).write(directory.path())?;
             self.print_end(session, Some(directory), "time_limit", None)
         }
     }
@@ -474,10 +486,13 @@ fn resume<T: RegisteredTask>(session: &mut Session<T>, directory: &RunDirectory)
     let Progress { step, bad_step, .. } = &session.progress;
     // Settings that may change on resuming.
     let resolved = to_resolved_toml(&session.config)?;
-    Ok(ranks.on_first(|| {
+    ranks.on_first(|| {
         directory.keep_resolved(&resolved)?;
+        cut_after(&directory.path().join(samples::FILE), *step, bad_step.n_roll_backs)?;
         cut_after(&directory.metrics_path(), *step, bad_step.n_roll_backs)
-    })?)
+    })?;
+    let is_clean = if ranks.is_first() { Ended::remove(directory.path()) } else { Ok(()) };
+    agree(&ranks, is_clean)
 }
 
 /// The model, the number of steps and the device on one line.

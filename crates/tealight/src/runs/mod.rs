@@ -1,6 +1,7 @@
 //! Configurations and runs as the commands use them.
 
 pub(crate) mod config;
+pub(crate) mod ended;
 pub(crate) mod job;
 pub(crate) mod load;
 pub(crate) mod notes;

@@ -6,6 +6,7 @@
 
 mod config;
 mod report;
+mod samples;
 
 use std::collections::BTreeMap;
 
@@ -27,6 +28,7 @@ use crate::error::Result;
 use crate::task::attention_map::AttentionMap;
 use crate::task::batch::token_labels;
 use crate::task::context::TaskContext;
+use crate::task::sample::Sample;
 use crate::task::text::{TextSettings, Texts};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 
@@ -161,6 +163,10 @@ impl Task for CausalLm {
         let tokens: Vec<u32> = ids.flatten_all()?.to_vec1()?;
         let layers = model.attention_maps(&ids, &mask)?;
         Ok(AttentionMap::of_tokens(&self.texts.tokenizer, &tokens, layers))
+    }
+
+    fn samples(&self, model: &Model) -> Result<Vec<Sample>> {
+        samples::samples(self, model)
     }
 }
 

@@ -33,7 +33,7 @@ pub use file::{Example, Label, Text};
 pub use labels::Labels;
 pub use report::{ClassesReport, LabelScore, LabelsReport, RegressionReport, Report};
 
-use crate::data::text::tokenizer::Tokenizer;
+use crate::data::text::tokenizer::{Specials, Tokenizer};
 use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
 use crate::inference::fill_mask::batches;
@@ -41,10 +41,11 @@ use crate::inference::probabilities;
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Metrics, by_name};
+use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::text::embedding_rows;
 use crate::task::{Evaluated, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use batch::{Rows, values};
-use data::{Data, Encoder, Item, Tokens};
+use data::{Data, Encoder, Item, Target, Tokens};
 
 /// Tokens in one forward pass of an evaluation.
 const EVALUATION_TOKENS: usize = 1 << 14;
@@ -222,6 +223,35 @@ impl Classify {
         })
     }
 
+    /// A text with the labels that the model gives it.
+    fn sample(&self, model: &Classifier, Item { tokens, target }: &Item) -> Result<Sample> {
+        let names = self.labels().names();
+        let scores = self.scores(model, &self.rows(&[tokens])?)?.into_iter().flatten();
+        let scores: Vec<(String, f64)> = names.iter().cloned().zip(scores).collect();
+        let of_flags = |flags: &[bool]| {
+            names
+                .iter()
+                .zip(flags)
+                .filter(|(_, has)| **has)
+                .map(|(name, _)| name.clone())
+                .collect::<Vec<_>>()
+        };
+        let (truth, is_number) = match target {
+            Target::Class(class) => {
+                (names.get(*class as usize).cloned().unwrap_or_default(), false)
+            }
+            Target::Labels(flags) => (of_flags(flags).join(", "), false),
+            Target::Number(number) => (format!("{number:.3}"), true),
+        };
+        let number = scores.first().filter(|_| is_number).map(|(_, score)| format!("{score:.3}"));
+        Ok(Sample {
+            input: self.data.encoder.tokenizer.decode(&tokens.ids, Specials::Skip)?,
+            truth: vec![truth],
+            text: number,
+            candidates: if is_number { Vec::new() } else { vec![likeliest(scores)] },
+        })
+    }
+
     fn rows(&self, tokens: &[&Tokens]) -> Result<Rows> {
         Rows::new(tokens, self.only_len.unwrap_or(0), self.pad(), &self.device)
     }
@@ -297,6 +327,17 @@ impl Task for Classify {
     fn attention_maps(&self, model: &Classifier) -> Result<Vec<AttentionMap>> {
         let first = self.data.validation.first();
         first.map_or(Ok(Vec::new()), |item| self.attention_maps_of(model, &item.tokens))
+    }
+
+    fn samples(&self, model: &Classifier) -> Result<Vec<Sample>> {
+        // Sorted by length: those of medium length.
+        let validation = &self.data.validation;
+        validation
+            .iter()
+            .skip(validation.len() / 2)
+            .take(N_SAMPLES)
+            .map(|item| self.sample(model, item))
+            .collect()
     }
 
     fn evaluate_batch(&self, model: &Classifier, batch: &Batch) -> Result<Evaluated> {

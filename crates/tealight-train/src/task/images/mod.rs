@@ -40,6 +40,7 @@ use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::classify::{Classified, Labels, Objective, Score};
 use crate::task::context::TaskContext;
 use crate::task::metrics::by_name;
+use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::{Illustration, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use batch::Batches;
 
@@ -218,6 +219,25 @@ impl Images {
         Classified { labels, scores }
     }
 
+    /// A picture by its name, with the classes that the model gives it.
+    fn sample(
+        &self,
+        model: &ImageClassifier,
+        (picture, name, class): (Picture, &str, u32),
+    ) -> Result<Sample> {
+        let [Classified { scores, .. }] = &self.classify(model, &[picture])?[..] else {
+            return Ok(Sample::default());
+        };
+        Ok(Sample {
+            input: name.to_owned(),
+            truth: self.labels.names().get(class as usize).cloned().into_iter().collect(),
+            candidates: vec![likeliest(
+                scores.iter().map(|score| (score.label.clone(), score.score)),
+            )],
+            ..Sample::default()
+        })
+    }
+
     fn evaluation_batch(&self) -> usize {
         let PictureNumbers(n) = PictureNumbers::of(&self.preprocessing);
         (EVALUATION_NUMBERS / n).clamp(1, EVALUATION_PICTURES)
@@ -313,6 +333,13 @@ impl Task for Images {
             Some((picture, ..)) => self.attention_maps_of(model, &picture),
             None => Ok(Vec::new()),
         }
+    }
+
+    fn samples(&self, model: &ImageClassifier) -> Result<Vec<Sample>> {
+        (0..N_SAMPLES)
+            .filter_map(|index| self.held_out(index))
+            .map(|held_out| self.sample(model, held_out))
+            .collect()
     }
 }
 

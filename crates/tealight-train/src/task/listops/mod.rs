@@ -30,9 +30,11 @@ pub use report::{Bin, Report};
 
 use crate::data::{ShuffledOrder, Split};
 use crate::error::Result;
+use crate::inference::probabilities;
 use crate::task::batch::Batch;
 use crate::task::context::TaskContext;
 use crate::task::metrics::by_name;
+use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind};
 use expression::{Expression, N_CLASSES, PAD, VOCAB_SIZE};
 
@@ -134,6 +136,22 @@ impl Task for ListOps {
 
     fn loss(&self, model: &Forecaster, batch: &Batch, mode: Mode) -> Result<Loss> {
         batch.loss(&logits(model, batch, mode)?, 0.)
+    }
+
+    fn samples(&self, model: &Forecaster) -> Result<Vec<Sample>> {
+        // The shortest of the first ones: long expressions cannot be looked at.
+        let mut shortest: Vec<&Expression> = self.validation.iter().take(64).collect();
+        shortest.sort_by_key(|expression| expression.tokens.len());
+        shortest.truncate(N_SAMPLES);
+        let shortest: Vec<Expression> = shortest.into_iter().cloned().collect();
+        let forecasts = probabilities(&logits(model, &self.batch_of(&shortest)?, Mode::Eval)?)?;
+        let sample = |(expression, forecast): (&Expression, Vec<f64>)| Sample {
+            input: expression.text(),
+            truth: vec![expression.value.to_string()],
+            candidates: vec![likeliest((0..).map(|value: u8| value.to_string()).zip(forecast))],
+            ..Sample::default()
+        };
+        Ok(shortest.iter().zip(forecasts).map(sample).collect())
     }
 }
 

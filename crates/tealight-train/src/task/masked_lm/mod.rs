@@ -9,6 +9,7 @@
 
 mod config;
 mod report;
+mod samples;
 
 use std::collections::BTreeMap;
 
@@ -34,6 +35,7 @@ use crate::error::{Error, Result};
 use crate::inference::fill_mask::FillMask;
 use crate::task::attention_map::AttentionMap;
 use crate::task::context::TaskContext;
+use crate::task::sample::Sample;
 use crate::task::text::{TextSettings, Texts};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 
@@ -235,6 +237,10 @@ impl Task for MaskedLm {
         let input = Tensor::from_vec(rows.ids.clone(), shape, &self.texts.device)?;
         let layers = model.attention_maps(&Input::tokens(&input), &self.texts.mask(&rows)?)?;
         Ok(AttentionMap::of_tokens(&self.texts.tokenizer, &rows.ids, layers))
+    }
+
+    fn samples(&self, model: &Model) -> Result<Vec<Sample>> {
+        samples::samples(self, model)
     }
 }
 

@@ -42,6 +42,7 @@ use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::batch::token_labels;
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Metrics, by_name};
+use crate::task::sample::{N_SAMPLES, Sample};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use data::{Data, Training};
 use vocabulary::{BEGIN, END, PAD};
@@ -173,6 +174,17 @@ impl Task for Seq2Seq {
     fn attention_maps(&self, model: &Model) -> Result<Vec<AttentionMap>> {
         let first = self.data.validation.first();
         first.map_or(Ok(Vec::new()), |pair| self.attention_maps_of(model, &pair.source))
+    }
+
+    fn samples(&self, model: &Model) -> Result<Vec<Sample>> {
+        let pairs = &self.data.validation[..self.data.validation.len().min(N_SAMPLES)];
+        let sample = |(Pair { source, target }, output): (&Pair, String)| Sample {
+            input: source.clone(),
+            truth: vec![target.clone()],
+            text: Some(output),
+            ..Sample::default()
+        };
+        Ok(pairs.iter().zip(self.outputs(model, pairs)?).map(sample).collect())
     }
 
     /// `exact_match` of the first `n_decoded` sources.

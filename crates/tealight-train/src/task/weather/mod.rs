@@ -31,6 +31,7 @@ use crate::inference::probabilities;
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Measures, by_name};
+use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use data::{Data, TrainingData};
 
@@ -238,6 +239,21 @@ impl Task for Weather {
 
     fn attention_maps(&self, model: &Forecaster) -> Result<Vec<AttentionMap>> {
         self.attention_maps_of(model, &self.data.validation.days[..self.config.window])
+    }
+
+    fn samples(&self, model: &Forecaster) -> Result<Vec<Sample>> {
+        let examples = &self.data.validation;
+        let examples = examples.select(0..examples.len().min(N_SAMPLES));
+        let windows: Vec<u8> = examples.iter().flat_map(|(window, _)| window).copied().collect();
+        let forecasts = self.forecast(model, &windows, examples.window)?;
+        let days = (0..).map(|day: u8| format(&[day]));
+        let sample = |((window, next), forecast): ((&[u8], u8), Distribution)| Sample {
+            input: format(window),
+            truth: vec![format(&[next])],
+            candidates: vec![likeliest(days.clone().zip(forecast))],
+            ..Sample::default()
+        };
+        Ok(examples.iter().zip(forecasts).map(sample).collect())
     }
 }
 

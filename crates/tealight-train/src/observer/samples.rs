@@ -1,0 +1,97 @@
+//! `samples.jsonl`: what the model makes of a few fixed examples, one line per evaluation and example.
+//!
+//! ```text
+//! {"step":500,"example":0,"input":"It was [MASK] in Oslo.","truth":["sunny"],
+//!  "candidates":[[{"text":"sunny","probability":0.93},{"text":"rainy","probability":0.05}]]}
+//! {"step":500,"example":0,"input":"To be or","text":" not to be, my lord."}
+//! ```
+//!
+//! The first line is broken only in this comment. Lines of steps that a roll-back or a resumed run undoes are removed, as
+//! those of `metrics.jsonl` are.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::jsonl::{self, Lines};
+use super::{Event, Observer};
+use crate::error::Result;
+use crate::storage::files;
+use crate::task::sample::Sample;
+
+/// The name of the file.
+pub const FILE: &str = "samples.jsonl";
+
+/// A line of the file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SampleLine {
+    /// Number of updates done.
+    pub step: u64,
+    /// Which of the fixed examples it is, from 0.
+    pub example: usize,
+    /// The example, and what the model makes of it.
+    #[serde(flatten)]
+    pub sample: Sample,
+}
+
+/// Appends the samples of a run to `samples.jsonl`.
+#[derive(Debug)]
+pub struct SampleLines(Lines);
+
+impl SampleLines {
+    /// Opens `path` for appending; creates it if it does not exist.
+    pub fn append(path: &Path) -> Result<Self> {
+        Lines::append(path).map(Self)
+    }
+}
+
+impl Observer for SampleLines {
+    fn observe(&mut self, event: &Event<'_>) -> Result<()> {
+        match event {
+            Event::Samples { step, samples } => {
+                samples.iter().enumerate().try_for_each(|(example, sample)| {
+                    self.0.write(&SampleLine { step: *step, example, sample: sample.clone() })
+                })
+            }
+            Event::RolledBack { to, number, .. } => self.0.cut_after(*to, *number),
+            // The lines before a checkpoint must be on the disk when the checkpoint is.
+            Event::CheckpointSaving { .. } | Event::Finished { .. } => self.0.sync(),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads all lines. A last line that a crash truncated is ignored.
+pub fn read(path: &Path) -> Result<Vec<SampleLine>> {
+    let bytes = files::read(path)?;
+    Ok(jsonl::lines(path, &bytes)?.into_iter().map(|(_, line)| line).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{BadStepReport, StepFault};
+
+    fn sample(text: &str) -> Sample {
+        Sample { input: "To be".into(), text: Some(text.into()), ..Sample::default() }
+    }
+
+    #[test]
+    fn lines_are_read_back_and_a_roll_back_removes_those_that_it_undoes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        let mut lines = SampleLines::append(&path).unwrap();
+        let samples = [sample(" or"), sample("\n<b>")];
+        for step in [5, 7] {
+            lines.observe(&Event::Samples { step, samples: &samples }).unwrap();
+        }
+        let fault = StepFault::NotFinite { what: "loss", value: f64::NAN };
+        let bad_step = &BadStepReport { step: 8, fault, batches: 7..8, origin: None };
+        lines.observe(&Event::RolledBack { bad_step, to: 5, number: 1, lr_factor: 0.5 }).unwrap();
+        lines.observe(&Event::Samples { step: 6, samples: &samples[..1] }).unwrap();
+        let read = read(&path).unwrap();
+        let places: Vec<_> = read.iter().map(|line| (line.step, line.example)).collect();
+        assert_eq!(places, [(5, 0), (5, 1), (6, 0)]);
+        assert_eq!(read[1].sample, samples[1]);
+    }
+}

@@ -1,0 +1,48 @@
+//! What a model makes of a few fixed examples, to be looked at over the steps of a run.
+
+use serde::{Deserialize, Serialize};
+
+/// A fixed example, and what the model makes of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// What the model reads.
+    pub input: String,
+    /// What is right, if that is known: one text, or one for each mask.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub truth: Vec<String>,
+    /// What the model writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The likeliest answers, the likeliest first: once, or once for each mask.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<Vec<Candidate>>,
+}
+
+/// An answer and its probability.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// A token, a class, a day.
+    pub text: String,
+    /// `None` where it is not finite.
+    pub probability: Option<f64>,
+}
+
+/// Examples of a run.
+pub(crate) const N_SAMPLES: usize = 3;
+/// Candidates of an answer.
+const N_CANDIDATES: usize = 5;
+
+/// The likeliest of `names` by `probabilities`, to four digits.
+pub(crate) fn likeliest<S: Into<String>>(
+    named: impl IntoIterator<Item = (S, f64)>,
+) -> Vec<Candidate> {
+    let mut named: Vec<(S, f64)> = named.into_iter().collect();
+    named.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    named.truncate(N_CANDIDATES);
+    let candidate = |(name, p): (S, f64)| Candidate { text: name.into(), probability: rounded(p) };
+    named.into_iter().map(candidate).collect()
+}
+
+fn rounded(probability: f64) -> Option<f64> {
+    probability.is_finite().then(|| (probability * 1e4).round() / 1e4)
+}
