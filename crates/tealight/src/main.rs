@@ -5,6 +5,7 @@ mod args;
 mod bench;
 mod commands;
 mod pictures;
+mod report;
 mod runs;
 mod shipped;
 mod starter;
@@ -86,6 +87,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Evaluate(args) => commands::evaluate::run(&args),
         Command::Forecast(args) => commands::forecast::run(&args),
         Command::Plot(args) => commands::plot::run(&args),
+        Command::Report(args) => commands::report::run(&args),
         Command::Attend(args) => commands::attend::run(&args),
         Command::Translate(args) => commands::translate::run(&args),
         Command::Tokenizer(args) => commands::tokenizer::run(&args),

@@ -46,6 +46,17 @@ impl RunConfig {
         if differences.is_empty() { Ok(()) } else { Err(differences) }
     }
 
+    /// All settings by dotted key, in alphabetical order; an array is one setting, and what is absent is left out.
+    pub fn settings(&self) -> BTreeMap<String, Value> {
+        settings(self)
+    }
+
+    /// A configuration of the same kinds of parts, with all else at its defaults; `None` if a setting has no default.
+    pub fn with_defaults(&self) -> Option<Self> {
+        let kinds = kinds(serde_json::to_value(self).ok()?)?;
+        serde_json::from_value(kinds).ok()
+    }
+
     /// All settings of `other` that are not as here, sorted by key.
     pub(crate) fn differences(&self, other: &Self) -> Vec<Difference> {
         let (mut before, mut now) = (settings(self), settings(other));
@@ -95,6 +106,17 @@ fn settings(config: &RunConfig) -> BTreeMap<String, Value> {
     let distributed = serde_json::to_value(&config.distributed).expect(written);
     flatten("distributed", distributed, &mut settings);
     settings
+}
+
+/// Keeps of a table only what says `kind`, at any depth; `None` for a table that says none.
+fn kinds(value: Value) -> Option<Value> {
+    let Value::Object(table) = value else { return None };
+    let kept = table.into_iter().filter_map(|(key, value)| {
+        let kept = if key == "kind" { Some(value) } else { kinds(value) };
+        Some((key, kept?))
+    });
+    let kept: serde_json::Map<String, Value> = kept.collect();
+    (!kept.is_empty()).then_some(Value::Object(kept))
 }
 
 /// Flattens tables into dotted keys. An array is one setting; `null` is left out.

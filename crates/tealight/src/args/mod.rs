@@ -10,6 +10,7 @@ pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod predict;
 pub(crate) mod program;
+pub(crate) mod report;
 pub(crate) mod shared;
 pub(crate) mod tokenizer;
 pub(crate) mod train;
@@ -29,6 +30,7 @@ use self::init::Init;
 use self::inspect::{Attend, Inspect, Plot};
 use self::predict::{Classify, Embed, FillMask, Forecast, Generate, Translate};
 use self::program::{Devices, Info, Man};
+use self::report::Report;
 use self::tokenizer::Tokenizer;
 use self::train::{Doctor, Evaluate, Train, VerifyResume};
 use crate::system::{variables, version};
@@ -120,6 +122,8 @@ pub(crate) enum Command {
     Forecast(Forecast),
     /// Plot the metrics of runs: loss, accuracy, learning rate, gradient norm, speed
     Plot(Plot),
+    /// Write a page of runs to look at in a browser: charts, results, samples, attention, settings
+    Report(Report),
     /// Draw attention maps of a sequence, or over a picture
     Attend(Attend),
     /// Translate texts with a sequence-to-sequence model

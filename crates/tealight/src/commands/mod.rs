@@ -18,6 +18,7 @@ pub(crate) mod init;
 pub(crate) mod inspect;
 pub(crate) mod man;
 pub(crate) mod plot;
+pub(crate) mod report;
 pub(crate) mod schema;
 pub(crate) mod tokenizer;
 pub(crate) mod train;

@@ -10,6 +10,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod axis;
+pub(crate) mod base64;
 mod bitmap;
 mod colour;
 mod confusion;
@@ -25,4 +26,4 @@ mod png;
 pub(crate) mod shapes;
 mod sheet;
 mod style;
-mod svg;
+pub(crate) mod svg;

@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
-use super::colour::{BLACK, Colour};
+use super::base64::Base64;
+use super::colour::{BLACK, Colour, GREY, PALE};
 use super::shapes::{Anchor, Picture, Point, Shape, Text};
 
 /// Fonts with about the widths of the embedded font, which determine the layout.
@@ -22,6 +23,34 @@ pub(super) fn write(picture: &Picture) -> String {
     svg + "</svg>\n"
 }
 
+/// The picture as an element of a page: as wide as its place, on the background of the page and in its text colour.
+pub(crate) fn inline(picture: &Picture, label: &str) -> String {
+    let (width, height) = (Number(picture.width), Number(picture.height));
+    let mut svg = format!(
+        "<svg role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {width} {height}\" font-family=\"{FONTS}\" \
+         fill=\"currentColor\">\n",
+        escaped(label)
+    );
+    for shape in &picture.shapes {
+        let mut written = String::new();
+        element(&mut written, shape).expect("invariant: a String grows");
+        svg += &in_colours_of_page(&written);
+        svg.push('\n');
+    }
+    svg + "</svg>\n"
+}
+
+/// Black, grey and pale lines and areas of an element in the text colour, more or less transparent.
+fn in_colours_of_page(element: &str) -> String {
+    let inks = [(BLACK, "1"), (GREY, "0.6"), (PALE, "0.15")];
+    inks.into_iter().fold(element.to_owned(), |element, (ink, opacity)| {
+        ["stroke", "fill"].into_iter().fold(element, |element, what| {
+            let of_page = format!("{what}=\"currentColor\" {what}-opacity=\"{opacity}\"");
+            element.replace(&format!(" {what}=\"{ink}\""), &format!(" {of_page}"))
+        })
+    })
+}
+
 fn element(svg: &mut String, shape: &Shape) -> fmt::Result {
     match shape {
         Shape::Rectangle { corner: (x, y), size: (width, height), fill } => write!(
@@ -36,7 +65,7 @@ fn element(svg: &mut String, shape: &Shape) -> fmt::Result {
         Shape::Bitmap { corner: (x, y), size: (width, height), bitmap } => write!(
             svg,
             "<image x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" preserveAspectRatio=\"none\" \
-             style=\"image-rendering:pixelated\" href=\"data:image/png;base64,{}\"/>",
+             image-rendering=\"pixelated\" href=\"data:image/png;base64,{}\"/>",
             Number(*x),
             Number(*y),
             Number(*width),
@@ -88,30 +117,12 @@ fn escaped(text: &str) -> String {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
             control if control.is_control() => escaped.push(char::REPLACEMENT_CHARACTER),
             other => escaped.push(other),
         }
     }
     escaped
-}
-
-/// Bytes as text (RFC 4648).
-struct Base64<'a>(&'a [u8]);
-
-impl fmt::Display for Base64<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DIGITS: &[u8; 64] =
-            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        for bytes in self.0.chunks(3) {
-            let byte = |at: usize| u32::from(bytes.get(at).copied().unwrap_or(0));
-            let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-            for at in 0..4 {
-                let digit = DIGITS[(bits >> (18 - 6 * at) & 63) as usize];
-                f.write_char(if at > bytes.len() { '=' } else { char::from(digit) })?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A coordinate, rounded to a hundredth of a pixel.
@@ -140,19 +151,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_written_as_rfc_4648_says() {
-        let texts = ["", "f", "fo", "foo", "foob", "fooba", "foobar"];
-        let written = texts.map(|text| Base64(text.as_bytes()).to_string());
-        assert_eq!(written, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"]);
-    }
-
-    #[test]
     fn text_is_escaped() {
         let mut picture = Picture::new(50., 20.);
         picture.text((1., 2.5), "</text>&\"天\u{1}", 13., Anchor::Middle);
         let svg = write(&picture);
         let text = "<text x=\"1\" y=\"2.5\" font-size=\"13\" text-anchor=\"middle\">\
-                    &lt;/text&gt;&amp;\"天\u{FFFD}</text>";
+                    &lt;/text&gt;&amp;&quot;天\u{FFFD}</text>";
         assert!(svg.contains(text), "{svg}");
     }
 }

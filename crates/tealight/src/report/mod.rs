@@ -15,8 +15,8 @@
 //! - [`page::page`] with [`Form::Live`](page::Form::Live) gives the page without `<meta>` policy, with a script of the
 //!   server at its end. [`page::policy`] is the value of the header `Content-Security-Policy` for the same form; it
 //!   allows `connect-src 'self'`.
-//! - [`update::update`] gives what has changed since a [`Cursor`](update::Cursor): status, numbers and lines of
-//!   `metrics.jsonl`. The page holds the cursor of each run that it was made with: `tealight.runs[i].cursor`.
+//! - [`update::update`] gives what has changed in a run, as just read, since a [`Cursor`](update::Cursor): status, numbers
+//!   and lines of `metrics.jsonl`. The page holds the cursor of each run that it was made with: `tealight.runs[i].cursor`.
 //! - In the page, `tealight.update(i, change)` takes such a change for run `i` (counted from 0, in the order of the page)
 //!   and updates numbers and charts. The server's script connects the two:
 //!
@@ -30,7 +30,7 @@
 //!
 //! ```json
 //! {"cursor": "120.0", "restart": false,
-//!  "facts": {"status": "running", "step": "1,200 of 5,000"},
+//!  "facts": {"status": "running", "steps": "1,200 of 5,000"},
 //!  "clock": {"steps": [1190, 1200], "seconds": [9.1, 9.2], "tokens": [152320, 153600]},
 //!  "series": [{"split": "train", "metric": "loss", "steps": [1190, 1200], "values": [2.5, null]}],
 //!  "marks": [{"kind": "skipped", "step": 1195}]}
@@ -39,8 +39,20 @@
 //! The texts of `facts` replace those of the elements `[data-fact="0/status"]` and so on, where 0 is the run.
 //! `null` stands for a value that is not finite. `tokens` is absent for tasks that do not count them.
 
+pub(crate) mod ablation;
+pub(crate) mod attention;
+mod charts;
+mod checkpoints;
+mod limits;
+mod origin;
+mod overview;
 pub(crate) mod page;
+mod plots;
 pub(crate) mod read;
-pub(crate) mod series;
-pub(crate) mod status;
+mod results;
+mod samples;
+mod series;
+mod settings;
+mod status;
+mod text;
 pub(crate) mod update;

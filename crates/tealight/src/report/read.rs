@@ -1,6 +1,5 @@
 //! The directory of a run, as its page shows it.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
@@ -68,7 +67,8 @@ impl RunData {
             clock: Clock::new(&entries, examples_per_step(&config)),
             state: State::new(is_running(root), Ended::read(root)?, evaluated, total),
             report: optional(&root.join("report.json"), |path| Ok(read_json(path, u64::MAX)?))?,
-            samples: optional(&root.join(samples::FILE), |path| Ok(samples::read(path)?))?.unwrap_or_default(),
+            samples: optional(&root.join(samples::FILE), |path| Ok(samples::read(path)?))?
+                .unwrap_or_default(),
             checkpoints: Checkpoint::of(&directory)?,
             plots: Plot::of(&directory),
             attention: None,
@@ -89,11 +89,6 @@ impl RunData {
     /// The series of a metric.
     pub(crate) fn series_of(&self, split: &str, metric: &str) -> Option<&Series> {
         self.series.iter().find(|series| series.split == split && series.metric == metric)
-    }
-
-    /// All splits that were evaluated, such as `validation`.
-    pub(crate) fn evaluated_splits(&self) -> BTreeSet<&str> {
-        self.series.iter().map(|series| series.split.as_str()).filter(|split| *split != "train").collect()
     }
 
     /// Where the file ended that the series were read from.

@@ -184,7 +184,8 @@ mod tests {
         let of = |step: u64| thin.values[thin.steps.binary_search(&step).unwrap()];
         assert_eq!((of(54_321), of(77_777), of(12_345)), (Some(9.), Some(-9.), None));
         assert_eq!((thin.steps[0], thin.steps.last()), (0, Some(&100_002)));
-        let is_logged = |(step, value): (&u64, &Option<f64>)| series.values[*step as usize] == *value;
+        let is_logged =
+            |(step, value): (&u64, &Option<f64>)| series.values[*step as usize] == *value;
         assert!(thin.steps.iter().zip(&thin.values).all(is_logged));
     }
 
@@ -208,7 +209,8 @@ mod tests {
     fn lines_become_series_and_bad_steps_marks() {
         let series = series(&entries());
         let names: Vec<_> = series.iter().map(|s| (s.split.as_str(), s.metric.as_str())).collect();
-        let train = ["examples_per_second", "loss", "tokens_per_second"].map(|name| ("train", name));
+        let train =
+            ["examples_per_second", "loss", "tokens_per_second"].map(|name| ("train", name));
         assert_eq!(names, [train.as_slice(), &[("validation", "loss")]].concat());
         assert_eq!(series[1].last(), Some((6, 1.5)));
         assert_eq!(series[3].values, [None]);
@@ -221,7 +223,10 @@ mod tests {
     fn time_and_tokens_add_up_over_the_lines() {
         let clock = Clock::new(&entries(), 5.);
         // 2 steps of 5 examples at 10 a second, and 4 at 5 a second.
-        assert_eq!((clock.seconds.as_slice(), clock.tokens.as_slice()), (&[1., 5.][..], &[70., 210.][..]));
+        assert_eq!(
+            (clock.seconds.as_slice(), clock.tokens.as_slice()),
+            (&[1., 5.][..], &[70., 210.][..])
+        );
         let at = clock.at(&BTreeSet::from([1, 4, 6]));
         assert_eq!((at.steps, at.seconds), (vec![4, 6], vec![1., 5.]));
     }

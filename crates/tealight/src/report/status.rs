@@ -27,7 +27,12 @@ pub(crate) enum State {
 
 impl State {
     /// From what the directory holds: a lock that is held, why the last process ended, steps of the final evaluation.
-    pub(super) fn new(is_held: bool, ended: Option<Ended>, evaluated: Option<u64>, total: u64) -> Self {
+    pub(super) fn new(
+        is_held: bool,
+        ended: Option<Ended>,
+        evaluated: Option<u64>,
+        total: u64,
+    ) -> Self {
         match (is_held, evaluated, ended) {
             (true, ..) => Self::Running,
             (_, Some(steps), _) if steps >= total => Self::Finished,
@@ -56,7 +61,9 @@ impl State {
             Self::StoppedEarly => Some("its evaluations no longer improved"),
             Self::Stopped(reason) => Some(reason),
             Self::Failed(error) => Some(error),
-            Self::Interrupted => Some("its process ended without saying why, for example because it was killed"),
+            Self::Interrupted => {
+                Some("its process ended without saying why, for example because it was killed")
+            }
             Self::Running | Self::Finished => None,
         }
     }

@@ -31,6 +31,7 @@ pub(crate) struct Change {
     marks: Vec<Mark>,
 }
 
+#[expect(dead_code, reason = "what a server sends")]
 /// What has changed in `run`, as just read, since `cursor`; everything, thinned, if lines were taken back.
 pub(crate) fn update(run: &RunData, cursor: Cursor) -> Change {
     let now = run.cursor();

@@ -1,0 +1,100 @@
+//! The results of an ablation: its table, with the spread over the seeds, and its charts.
+
+use std::path::Path;
+
+use anyhow::Result;
+use maud::{Markup, html};
+use serde_json::Value;
+use tealight_train::storage::files::read_json;
+
+use super::plots::Plot;
+use super::text::{number, spaced};
+use crate::pictures::metrics::display_name;
+
+/// The table of an ablation.
+const TABLE: &str = "table.json";
+/// Charts that are put into the page.
+const MAX_PLOTS: usize = 12;
+
+/// The folder of an ablation.
+#[derive(Debug)]
+pub(crate) struct Ablation {
+    table: Value,
+    plots: Vec<Plot>,
+}
+
+impl Ablation {
+    /// Reads the ablation in `folder`; `None` if it has no table of one.
+    pub(crate) fn read(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(TABLE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let table = read_json(&path, u64::MAX)?;
+        Ok(Some(Self { table, plots: plots(folder) }))
+    }
+
+    /// The directories of its runs.
+    pub(crate) fn runs(&self) -> Vec<String> {
+        let runs = variants(&self.table)
+            .flat_map(|variant| variant["runs"].as_array().into_iter().flatten());
+        runs.filter_map(|run| Some(run["directory"].as_str()?.to_owned())).collect()
+    }
+
+    /// The section of the page.
+    pub(super) fn section(&self) -> Markup {
+        let mut metrics: Vec<&str> = variants(&self.table)
+            .flat_map(|variant| {
+                variant["metrics"].as_object().into_iter().flat_map(|metrics| metrics.keys())
+            })
+            .map(String::as_str)
+            .collect();
+        metrics.sort_unstable();
+        metrics.dedup();
+        html! {
+            div.scroll { table {
+                caption { "Mean ± standard deviation over the seeds" }
+                thead { tr {
+                    th scope="col" { "variant" } th scope="col" { "runs" }
+                    @for metric in &metrics { th scope="col" { (display_name(metric)) } }
+                    th scope="col" { "parameters" } th scope="col" { "examples per second" }
+                } }
+                tbody { @for variant in variants(&self.table) { tr {
+                    th scope="row" { (label(variant)) }
+                    td { (variant["n_finished"].as_u64().unwrap_or(0)) }
+                    @for metric in &metrics { td { (spread(&variant["metrics"][*metric])) } }
+                    @for mean in ["n_parameters", "examples_per_second"] {
+                        td { (variant["means"][mean].as_f64().map_or_else(|| "–".to_owned(), |mean| format!("{mean:.0}"))) }
+                    }
+                } } }
+            } }
+            div.plots { @for plot in &self.plots { (plot.figure()) } }
+        }
+    }
+}
+
+fn variants(table: &Value) -> impl Iterator<Item = &Value> {
+    table["variants"].as_array().into_iter().flatten()
+}
+
+fn label(variant: &Value) -> &str {
+    variant["label"].as_str().unwrap_or("–")
+}
+
+/// `0.9600 ± 0.0002`
+fn spread(value: &Value) -> String {
+    let Some(mean) = value["mean"].as_f64() else { return "–".to_owned() };
+    let deviation =
+        value["sd"].as_f64().map_or_else(String::new, |sd| format!(" ± {}", number(sd)));
+    format!("{}{deviation}", number(mean))
+}
+
+/// The charts that the ablation has drawn, by name.
+fn plots(folder: &Path) -> Vec<Plot> {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());
+    let mut files: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|end| end == "svg")).collect();
+    files.sort();
+    let title = |path: &Path| spaced(&path.file_stem().unwrap_or_default().to_string_lossy());
+    files.iter().take(MAX_PLOTS).filter_map(|path| Plot::read(path, &title(path))).collect()
+}

@@ -1,0 +1,205 @@
+//! Attention maps of a run's fixed examples, computed from its checkpoint, small enough for a page.
+
+use anyhow::Result;
+use maud::{Markup, PreEscaped, html};
+use serde::Serialize;
+use serde_json::Value;
+use tealight_train::pretrained::Pretrained;
+use tealight_train::task::sample::Sample;
+use tealight_train::task::{Attends, AttentionMap, RegisteredTask, SequenceMaps, TaskVisitor};
+
+use super::read::RunData;
+use crate::args::shared::Weights;
+use crate::pictures::attention::{MapSelection, matrices, pictures};
+use crate::pictures::base64::Base64;
+use crate::pictures::svg;
+use crate::runs::load::Run;
+
+/// Examples whose maps are shown.
+const N_INPUTS: usize = 2;
+/// Weights of one example on a page, a byte each; layers beyond are left out.
+const MAX_WEIGHTS: usize = 200_000;
+
+/// The attention maps of some inputs.
+#[derive(Debug)]
+pub(crate) struct Attention {
+    inputs: Vec<Input>,
+}
+
+/// An input with its maps.
+#[derive(Debug, Serialize)]
+struct Input {
+    text: String,
+    layers: Vec<Layer>,
+    /// Layers that the page has no room for.
+    n_left_out: usize,
+    /// The mean map of each layer as a picture, for pages without scripts.
+    #[serde(skip)]
+    pictures: Vec<String>,
+}
+
+/// The maps of one layer.
+#[derive(Debug, Serialize)]
+struct Layer {
+    name: String,
+    queries: Vec<String>,
+    keys: Vec<String>,
+    maps: Vec<Map>,
+}
+
+/// A map in 256 levels from `low` to `high`.
+#[derive(Debug, Serialize)]
+struct Map {
+    low: f32,
+    high: f32,
+    /// `(q_len, kv_len)` row by row, a byte each, in base 64.
+    levels: String,
+}
+
+/// Computes the maps of the last samples of a run with the weights of the checkpoint that the run selects.
+///
+/// # Errors
+/// The reason why there are none, for the page.
+pub(crate) fn compute(run: &RunData, weights: &Weights) -> Result<Attention, String> {
+    let settings = run.config.task.settings();
+    let attends = settings.attends();
+    if let Attends::Never(reason) = attends {
+        return Err(format!(
+            "Maps of the task \"{}\" are not shown: {reason}.",
+            run.config.task.kind()
+        ));
+    }
+    if settings.image_classifier().is_some() {
+        return Err(
+            "`tealight attend RUN PICTURE` draws what a classifier reads of a picture.".to_owned()
+        );
+    }
+    if run.checkpoints.is_empty() {
+        return Err("The run has no checkpoint, whose weights they are computed from.".to_owned());
+    }
+    let texts = texts(run);
+    if texts.is_empty() {
+        return Err("The run has logged no samples, whose maps would be shown.".to_owned());
+    }
+    of_texts(run, weights, attends, &texts)
+        .map_err(|error| format!("They cannot be computed: {error:#}"))
+}
+
+/// The inputs of the last samples, with what a language model wrote after them.
+fn texts(run: &RunData) -> Vec<String> {
+    let last = run.samples.iter().map(|line| line.step).max();
+    let samples = run.samples.iter().filter(|line| Some(line.step) == last);
+    let continues = run.config.task.kind() == "causal_lm";
+    let text = |Sample { input, text, .. }: &Sample| match text {
+        Some(text) if continues => format!("{input}{text}"),
+        _ => input.clone(),
+    };
+    samples.map(|line| text(&line.sample)).take(N_INPUTS).collect()
+}
+
+fn of_texts(
+    run: &RunData,
+    weights: &Weights,
+    attends: Attends,
+    texts: &[String],
+) -> Result<Attention> {
+    let opened = Run::open(run.directory.path(), weights)?;
+    let maps = match attends {
+        Attends::Pretrained => {
+            let model = Pretrained::open(run.directory.path(), weights.checkpoint)?;
+            let maps = texts.iter().map(|text| Ok(model.attention_maps(text, &opened.device)?));
+            maps.collect::<Result<Vec<_>>>()?
+        }
+        _ => opened.with_task(OfTask { run: &opened, texts })?,
+    };
+    let n_heads = run.config.model.n_heads;
+    let inputs = texts.iter().zip(maps).map(|(text, maps)| Input::new(text, &maps, n_heads));
+    Ok(Attention { inputs: inputs.collect::<Result<_>>()? })
+}
+
+/// The maps by the task of a run.
+struct OfTask<'a> {
+    run: &'a Run,
+    texts: &'a [String],
+}
+
+impl TaskVisitor for OfTask<'_> {
+    type Output = Result<Vec<Vec<AttentionMap>>>;
+
+    fn visit<T: RegisteredTask>(self, task: T) -> Self::Output {
+        let session = self.run.load(task)?;
+        let maps = self.texts.iter().map(|text| {
+            let SequenceMaps { maps, .. } = session.task.attend(&session.eval_model, text)?;
+            Ok(maps)
+        });
+        maps.collect()
+    }
+}
+
+impl Input {
+    fn new(text: &str, maps: &[AttentionMap], n_heads: usize) -> Result<Self> {
+        let mut layers = Vec::new();
+        let mut room = MAX_WEIGHTS;
+        for map in maps {
+            let Some(left) = room.checked_sub(map.maps.weights.elem_count()) else { break };
+            room = left;
+            layers.push(Layer::new(map)?);
+        }
+        let drawn = pictures(&maps[..layers.len()], Some(MapSelection::Mean), n_heads)?;
+        let pictures = drawn.iter().map(|(name, picture)| svg::inline(picture, name)).collect();
+        Ok(Self { text: text.to_owned(), n_left_out: maps.len() - layers.len(), layers, pictures })
+    }
+}
+
+impl Layer {
+    fn new(map: &AttentionMap) -> Result<Self> {
+        let maps = matrices(&map.maps.weights)?;
+        Ok(Self {
+            name: map.name.clone(),
+            queries: map.queries.clone(),
+            keys: map.keys.clone(),
+            maps: maps.iter().map(|rows| Map::new(rows)).collect(),
+        })
+    }
+}
+
+impl Map {
+    fn new(rows: &[Vec<f32>]) -> Self {
+        let values = || rows.iter().flatten().copied();
+        // From 0, unless weights are negative.
+        let (low, high) =
+            values().fold((0_f32, f32::MIN_POSITIVE), |(a, b), x| (a.min(x), b.max(x)));
+        let levels: Vec<u8> =
+            values().map(|x| (255. * (x - low) / (high - low)).round() as u8).collect();
+        Self { low, high, levels: Base64(&levels).to_string() }
+    }
+}
+
+impl Attention {
+    /// The maps as the script reads them.
+    pub(super) fn data(&self) -> Result<Value> {
+        Ok(serde_json::to_value(&self.inputs)?)
+    }
+}
+
+/// The section of a run; `None` if nobody has asked for maps.
+pub(super) fn of_one(run: &RunData) -> Option<Markup> {
+    let attention = match run.attention.as_ref()? {
+        Ok(attention) => attention,
+        Err(reason) => return Some(html! { p { (reason) } }),
+    };
+    Some(html! {
+        p.hint { "Each square is a map of a layer and a head: rows are the positions that read, columns those that are read. Open one to see what each token reads." }
+        @for (index, input) in attention.inputs.iter().enumerate() {
+            div.attention data-attention=(index) {
+                p.input { (input.text) }
+                @if input.n_left_out > 0 {
+                    p.detail { (input.n_left_out) " further layers are too large for the page." }
+                }
+                details.static { summary { "The mean map of each layer" }
+                    @for picture in &input.pictures { (PreEscaped(picture)) }
+                }
+            }
+        }
+    })
+}

@@ -1,0 +1,59 @@
+//! Values to compare a run with: the Bayes limit and the baselines of its final evaluation.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::read::RunData;
+
+/// A value that a metric is compared with.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Limit {
+    #[serde(skip)]
+    pub(super) metric: String,
+    /// What reaches it.
+    pub(super) name: String,
+    pub(super) value: f64,
+}
+
+/// What reports call a baseline, and what it is called here.
+const BASELINES: [(&str, &str); 6] = [
+    ("bayes_", BAYES),
+    ("linear_", "linear"),
+    ("lookup_", "lookup table"),
+    ("majority_", "majority"),
+    ("unigram_", "token frequencies"),
+    ("root_operator_", "root operator"),
+];
+pub(super) const BAYES: &str = "Bayes limit";
+
+/// The limits of a run. The Bayes limit of the weather follows from its rule, so it is known before the run is finished.
+pub(super) fn limits(run: &RunData) -> Vec<Limit> {
+    let mut limits = of_rule(run);
+    let report = run.report.as_ref().and_then(Value::as_object).into_iter().flatten();
+    for (key, value) in report {
+        let baseline =
+            BASELINES.iter().find_map(|(start, name)| Some((key.strip_prefix(start)?, name)));
+        if let (Some((metric, name)), Some(value)) = (baseline, value.as_f64())
+            && !limits.iter().any(|limit| limit.metric == metric && limit.name == *name)
+        {
+            limits.push(Limit { metric: metric.to_owned(), name: (*name).to_owned(), value });
+        }
+    }
+    limits
+}
+
+/// The Bayes limit of weather that is drawn from a rule.
+fn of_rule(run: &RunData) -> Vec<Limit> {
+    let settings = run.config.task.settings().forecaster();
+    // A rule that a longer window needs is refused by the training, too.
+    let score = settings.and_then(|settings| {
+        let generator = settings.source.build().ok()??;
+        generator.check_window(settings.window).ok()?;
+        Some(generator.bayes(settings.window))
+    });
+    let limit =
+        |metric: &str, value| Limit { metric: metric.to_owned(), name: BAYES.to_owned(), value };
+    score.map_or_else(Vec::new, |score| {
+        vec![limit("accuracy", score.accuracy), limit("nll", score.nll)]
+    })
+}

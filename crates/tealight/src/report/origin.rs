@@ -1,0 +1,40 @@
+//! How to do a run again: command, configuration, versions, fingerprints of the data.
+
+use maud::{Markup, html};
+use tealight_train::run::Manifest;
+
+use super::read::RunData;
+
+/// The section of a run.
+pub(super) fn of_one(run: &RunData) -> Markup {
+    let Manifest {
+        tealight_version, candle_version, commit, device, threads, instructions, ..
+    } = &run.manifest;
+    let path = run.directory.path().display().to_string();
+    html! {
+        p { "The same run again, from its resolved configuration:" }
+        pre { code { "tealight train " (path) "/resolved.toml --name " (run.name) "-again" } }
+        dl.facts {
+            div { dt { "tealight" } dd { (tealight_version) @if let Some(commit) = commit { " (" (commit) ")" } } }
+            div { dt { "candle" } dd { (candle_version) } }
+            div { dt { "device" } dd { (device) } }
+            div { dt { "threads" } dd { (threads) } }
+            @if let Some(instructions) = instructions { div { dt { "instructions" } dd { (instructions.to_string()) } } }
+            @for (name, size) in &run.manifest.sizes { div { dt { (name) } dd { (size) } } }
+        }
+        @if run.manifest.data.is_empty() {
+            p { "The data are drawn; the seed " (run.config.seed) " decides them." }
+        } @else {
+            div.scroll { table {
+                caption { "Files of the data" }
+                thead { tr { th scope="col" { "setting" } th scope="col" { "file" } th scope="col" { "fingerprint" } } }
+                tbody { @for file in &run.manifest.data { tr {
+                    th scope="row" { code { (file.key) } }
+                    td { (file.path.display().to_string()) }
+                    td { code { (file.fingerprint) } }
+                } } }
+            } }
+        }
+        details { summary { "resolved.toml" } pre { code { (run.resolved) } } }
+    }
+}

@@ -1,0 +1,184 @@
+//! The final evaluation of a run: the numbers of `report.json`, whatever the task puts there.
+
+use maud::{Markup, html};
+use serde_json::{Map, Value};
+
+use super::read::RunData;
+use super::text::{number, spaced};
+use crate::pictures::metrics::display_name;
+
+/// Rows of a list of objects, and columns of a matrix, that are shown.
+const MAX_ROWS: usize = 40;
+/// Prefixes that make a row of the first table, in its order.
+const ROWS: [(&str, &str); 7] = [
+    ("majority_", "majority"),
+    ("unigram_", "token frequencies"),
+    ("root_operator_", "root operator"),
+    ("linear_", "linear"),
+    ("lookup_", "lookup table"),
+    ("", "transformer"),
+    ("bayes_", "Bayes limit"),
+];
+
+/// The section of a finished run; `None` before its final evaluation.
+pub(super) fn of_one(run: &RunData) -> Option<Markup> {
+    let report = run.report.as_ref()?.as_object()?;
+    let summary = run.summary.as_ref();
+    let metrics: Vec<&str> = summary
+        .into_iter()
+        .flat_map(|summary| summary.metrics.keys().map(String::as_str))
+        .collect();
+    let labels = labels(report);
+    Some(html! {
+        (against_baselines(report, &metrics))
+        @for (key, value) in report.iter().filter(|(key, value)| !is_in_first_table(key, value, &metrics)) {
+            (item(key, value, &labels))
+        }
+        @if let Some(summary) = summary {
+            @for note in &summary.notes { p.warning { (note) } }
+        }
+    })
+}
+
+fn is_in_first_table(key: &str, value: &Value, metrics: &[&str]) -> bool {
+    value.is_null()
+        || ROWS
+            .iter()
+            .any(|(start, _)| key.strip_prefix(start).is_some_and(|rest| metrics.contains(&rest)))
+}
+
+/// The metrics of the run beside those of its baselines.
+fn against_baselines(report: &Map<String, Value>, metrics: &[&str]) -> Markup {
+    let cell = |start: &str, metric: &str| {
+        report.get(&format!("{start}{metric}")).and_then(Value::as_f64).map(number)
+    };
+    let rows =
+        ROWS.iter().filter(|(start, _)| metrics.iter().any(|metric| cell(start, metric).is_some()));
+    html! {
+        div.scroll { table {
+            caption { "Final evaluation" }
+            thead { tr { th {} @for metric in metrics { th scope="col" { (display_name(metric)) } } } }
+            tbody { @for (start, name) in rows { tr.(if start.is_empty() { "own" } else { "baseline" }) {
+                th scope="row" { (name) }
+                @for metric in metrics { td { (cell(start, metric).unwrap_or_else(|| "–".to_owned())) } }
+            } } }
+        } }
+    }
+}
+
+/// The names of the classes, for the confusion matrix.
+fn labels(report: &Map<String, Value>) -> Vec<String> {
+    let labels = report.get("labels").and_then(Value::as_array).into_iter().flatten();
+    labels.filter_map(|label| Some(label.get("label")?.as_str()?.to_owned())).collect()
+}
+
+/// A further value of the report.
+fn item(key: &str, value: &Value, labels: &[String]) -> Markup {
+    match value {
+        Value::Array(items) if key == "confusion" => confusion(items, labels),
+        Value::Array(items) if items.iter().all(Value::is_object) && !items.is_empty() => {
+            list(key, items)
+        }
+        Value::Object(object) => html! {
+            h3 { (spaced(key)) }
+            dl.facts { @for (key, value) in object { div { dt { (spaced(key)) } dd { (plain(value)) } } } }
+        },
+        Value::String(text) if text.len() > 60 => {
+            html! { h3 { (spaced(key)) } pre.text { (text) } }
+        }
+        Value::Array(items) if items.is_empty() => html! {},
+        _ => html! { p.value { (spaced(key)) ": " b { (plain(value)) } } },
+    }
+}
+
+/// A list of objects as a table with a column for each key.
+fn list(key: &str, items: &[Value]) -> Markup {
+    let keys: Vec<&String> = items
+        .iter()
+        .filter_map(Value::as_object)
+        .next()
+        .map_or_else(Vec::new, |one| one.keys().collect());
+    html! {
+        h3 { (spaced(key)) }
+        div.scroll { table {
+            thead { tr { @for key in &keys { th scope="col" { (spaced(key)) } } } }
+            tbody { @for item in items.iter().take(MAX_ROWS) { tr {
+                @for key in &keys { td { (item.get(key.as_str()).map_or_else(String::new, plain)) } }
+            } } }
+        } }
+        @if items.len() > MAX_ROWS { p.detail { "and " (items.len() - MAX_ROWS) " more" } }
+    }
+}
+
+/// How often a class was taken for another: rows are the true classes, and the background shows shares of a row.
+fn confusion(rows: &[Value], labels: &[String]) -> Markup {
+    let rows: Vec<Vec<u64>> = rows
+        .iter()
+        .map(|row| row.as_array().into_iter().flatten().filter_map(Value::as_u64).collect())
+        .collect();
+    let name = |at: usize| labels.get(at).cloned().unwrap_or_else(|| at.to_string());
+    let level = |n: u64, row: &[u64]| (10 * n).div_ceil(row.iter().sum::<u64>().max(1));
+    html! {
+        h3 { "confusion" }
+        @if rows.len() > MAX_ROWS {
+            p { "With " (rows.len()) " classes the matrix is in report.json only." }
+        } @else {
+            div.scroll { table.confusion {
+                caption { "Rows are true classes, columns are predicted ones" }
+                thead { tr { th {} @for at in 0..rows.len() { th scope="col" { (name(at)) } } } }
+                tbody { @for (at, row) in rows.iter().enumerate() { tr {
+                    th scope="row" { (name(at)) }
+                    @for (column, &n) in row.iter().enumerate() {
+                        td data-level=(level(n, row)) data-right=(at == column) { (n) }
+                    }
+                } } }
+            } }
+        }
+    }
+}
+
+/// A value on one line.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(whole) if whole.is_u64() || whole.is_i64() => whole.to_string(),
+        Value::Number(float) => float.as_f64().map_or_else(String::new, number),
+        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
+        Value::Object(object) => {
+            let pairs =
+                object.iter().map(|(key, value)| format!("{}: {}", spaced(key), plain(value)));
+            pairs.collect::<Vec<_>>().join("; ")
+        }
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::Null => "–".to_owned(),
+    }
+}
+
+/// The final metrics of several runs, a row each.
+pub(super) fn of_several(runs: &[RunData]) -> Option<Markup> {
+    let summaries: Vec<_> =
+        runs.iter().filter_map(|run| Some((run, run.summary.as_ref()?))).collect();
+    let mut metrics: Vec<&str> = summaries
+        .iter()
+        .flat_map(|(_, summary)| summary.metrics.keys().map(String::as_str))
+        .collect();
+    metrics.sort_unstable();
+    metrics.dedup();
+    let row = |run: &RunData, metric: &str| {
+        run.summary
+            .as_ref()
+            .and_then(|summary| summary.metrics.get(metric))
+            .map_or_else(|| "–".to_owned(), |value| number(*value))
+    };
+    (!summaries.is_empty()).then(|| html! {
+        div.scroll { table {
+            caption { "Final evaluation of the finished runs" }
+            thead { tr { th scope="col" { "run" } @for metric in &metrics { th scope="col" { (display_name(metric)) } } } }
+            tbody { @for (run, _) in &summaries { tr {
+                th scope="row" { (run.name) }
+                @for metric in &metrics { td { (row(run, metric)) } }
+            } } }
+        } }
+    })
+}

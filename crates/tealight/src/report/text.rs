@@ -1,0 +1,42 @@
+//! Numbers and names as the page writes them.
+
+/// Four decimal places; fewer for large numbers, an exponent for very small ones.
+pub(super) fn number(value: f64) -> String {
+    match value.abs() {
+        0. => "0".to_owned(),
+        size if size < 1e-3 => format!("{value:.2e}"),
+        size if size < 100. => format!("{value:.4}"),
+        size if size < 1e6 => format!("{value:.1}"),
+        _ => format!("{value:.3e}"),
+    }
+}
+
+/// Whether a smaller value of this metric is the better one.
+pub(super) fn lower_is_better(metric: &str) -> bool {
+    ["loss", "nll", "perplexity", "bits", "error", "entropy"]
+        .iter()
+        .any(|word| metric.contains(word))
+}
+
+/// `bayes_accuracy` → `bayes accuracy`
+pub(super) fn spaced(name: &str) -> String {
+    name.replace('_', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_digits_that_matter() {
+        let values = [0., 0.000_123, 0.96, 12.3456, 1234.56, 1e7];
+        let expected = ["0", "1.23e-4", "0.9600", "12.3456", "1234.6", "1.000e7"];
+        assert_eq!(values.map(number), expected);
+    }
+
+    #[test]
+    fn losses_fall_and_accuracies_rise() {
+        assert!(["loss", "nll", "perplexity", "bits_per_byte"].into_iter().all(lower_is_better));
+        assert!(!["accuracy", "macro_f1", "exact_match"].into_iter().any(lower_is_better));
+    }
+}
