@@ -6,6 +6,7 @@ mod bench;
 mod commands;
 mod pictures;
 mod runs;
+mod serve;
 mod starter;
 mod system;
 mod terminal;
@@ -91,6 +92,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Embed(args) => commands::embed::run(&args),
         Command::FillMask(args) => commands::fill_mask::run(&args),
         Command::Generate(args) => commands::generate::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Export(args) => commands::export::run(&args),
         Command::Devices(args) => commands::devices::run(&args),
         Command::Info(args) => commands::info::run(&args),

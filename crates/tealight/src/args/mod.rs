@@ -9,6 +9,7 @@ pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod predict;
 pub(crate) mod program;
+pub(crate) mod serve;
 pub(crate) mod shared;
 pub(crate) mod tokenizer;
 pub(crate) mod train;
@@ -28,6 +29,7 @@ use self::init::Init;
 use self::inspect::{Attend, Inspect, Plot};
 use self::predict::{Classify, Embed, FillMask, Forecast, Generate, Translate};
 use self::program::{Devices, Info, Man};
+use self::serve::Serve;
 use self::tokenizer::Tokenizer;
 use self::train::{Doctor, Evaluate, Train, VerifyResume};
 use crate::system::{variables, version};
@@ -134,6 +136,8 @@ pub(crate) enum Command {
     FillMask(FillMask),
     /// Continue texts with a causal language model
     Generate(Generate),
+    /// Serve runs and models: live pages, a playground, and an API
+    Serve(Serve),
     /// Export a model as a folder for `transformers` or for Tealight
     Export(Export),
     /// List the devices that this build can use, and why others are unavailable
