@@ -15,7 +15,9 @@ mod counters;
 mod fault;
 mod http;
 mod limits;
+mod live;
 mod models;
+mod pages;
 mod routes;
 mod start;
 

@@ -15,11 +15,16 @@ use super::app::Shared;
 use super::fault::Fault;
 use super::http::body::answer;
 use super::http::security::restrict;
+use super::{live, pages};
 
 /// All routes.
 pub(super) fn router(app: Shared) -> Router {
     Router::new()
-        .route("/", post(hf::only))
+        .route("/", get(pages::index::show).post(hf::only))
+        .route("/events", get(live::list::follow))
+        .route("/runs/{name}", get(pages::run::show))
+        .route("/runs/{name}/events", get(live::run::follow))
+        .route("/play", get(pages::playground::show))
         .route("/models/{name}", get(play::describe).post(hf::named))
         .route("/models/{name}/pipeline/{task}", post(hf::pipeline))
         .route("/models/{name}/tokens", post(play::tokens))

@@ -66,7 +66,7 @@ pub(in crate::serve) async fn pipeline(
 /// The body of a request, before its task is known.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Inputs {
+struct Question {
     inputs: Value,
     #[serde(default)]
     parameters: Map<String, Value>,
@@ -93,7 +93,7 @@ async fn perform(
     };
     // The text of a picture is 4/3 as long as its bytes.
     let limit = if task == "image-classification" { MAX_PICTURE / 3 * 4 } else { MAX_JSON };
-    let Inputs { inputs, parameters, .. } = parse(&read(body, limit).await?)?;
+    let Question { inputs, parameters, .. } = parse(&read(body, limit).await?)?;
     match task.as_str() {
         "fill-mask" => fill_mask(&worker, inputs, parameters).await,
         "text-classification" => classify(&worker, inputs, parameters).await,
@@ -265,7 +265,9 @@ async fn extract(
     };
     let mut vectors = worker.ask(Embedding(prompted)).await?;
     if normalize == Some(true) {
-        vectors.iter_mut().for_each(|vector| to_unit_length(vector));
+        for vector in &mut vectors {
+            to_unit_length(vector);
+        }
     }
     Ok(if is_list { answer(&vectors) } else { answer(&vectors[0]) })
 }

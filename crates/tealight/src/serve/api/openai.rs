@@ -160,7 +160,7 @@ async fn answer_whole(worker: &Worker, order: Order) -> Result<Response, Fault> 
         Ok((choices, usage))
     };
     let (choices, usage) = worker.run(work).await?;
-    let mut object = object(&name, choices);
+    let mut object = object(&name, &choices);
     object["usage"] = usage.as_json();
     Ok(answer(&object))
 }
@@ -193,7 +193,7 @@ async fn stream(worker: &Worker, order: Order) -> Result<Response, Fault> {
 fn write(model: &Loaded, order: &Order, pieces: &Sender<Bytes>) -> Result<(), Fault> {
     let Order { name, prompts, settings, echo } = order;
     let send = |choice: Value| {
-        let sent = pieces.try_send(events::data(&object(name, vec![choice])));
+        let sent = pieces.try_send(events::data(&object(name, &[choice])));
         if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     for (at, prompt) in prompts.iter().enumerate() {
@@ -219,7 +219,7 @@ fn choice(index: usize, text: &str, ended: Option<&Continuation>) -> Value {
     json!({ "text": text, "index": index, "logprobs": null, "finish_reason": reason })
 }
 
-fn object(name: &str, choices: Vec<Value>) -> Value {
+fn object(name: &str, choices: &[Value]) -> Value {
     let now = since_1970();
     json!({
         "id": format!("cmpl-{}", now.as_micros()),

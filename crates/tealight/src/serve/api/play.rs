@@ -150,9 +150,9 @@ fn write(
     send: &dyn Fn(&Value) -> bool,
 ) -> Result<(), Fault> {
     let continuer = model.continuer()?;
-    let mut on_text = |_: usize, piece: &str| match send(&json!({ "text": piece })) {
-        true => ControlFlow::Continue(()),
-        false => ControlFlow::Break(()),
+    let mut on_text = |_: usize, piece: &str| {
+        let is_sent = send(&json!({ "text": piece }));
+        if is_sent { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let written = continuer.continue_text(text, settings, &mut on_text)?;
     let ids = written.first().map_or(&[][..], |one| &one.ids);

@@ -32,14 +32,9 @@ pub(in crate::serve) fn answer(receiver: Receiver<Bytes>) -> Response {
     (kind, Body::new(Events(receiver))).into_response()
 }
 
-/// An event without a name.
+/// An event.
 pub(in crate::serve) fn data(value: &impl Serialize) -> Bytes {
     // JSON of one line: a line break would end the field.
     let json = serde_json::to_string(value).unwrap_or_default();
     format!("data: {json}\n\n").into()
-}
-
-/// An event with a name.
-pub(in crate::serve) fn named(name: &str, value: &impl Serialize) -> Bytes {
-    [format!("event: {name}\n").as_bytes(), &data(value)].concat().into()
 }

@@ -34,8 +34,11 @@ pub(in crate::serve) enum Job {
     Look(Waiting<Picture>),
     Embed(Waiting<Embedding>),
     /// Everything that is answered by itself.
-    Alone(Box<dyn FnOnce(Result<&Loaded, Fault>) + Send>),
+    Alone(Alone),
 }
+
+/// Work with a model, or with the reason why there is none.
+pub(in crate::serve) type Alone = Box<dyn FnOnce(Result<&Loaded, Fault>) + Send>;
 
 /// Candidates for the masks of texts.
 pub(in crate::serve) struct Fill {

@@ -114,6 +114,15 @@ impl Catalogue {
         })
     }
 
+    /// The run called `name`.
+    pub(in crate::serve) fn run(&self, name: &str) -> Result<Item, Fault> {
+        let item = self.item(name)?;
+        if item.is_run {
+            return Ok(item);
+        }
+        Err(Fault::missing(format!("`{name}` is a model, not a run: `/play` lets you try it")))
+    }
+
     /// The way to the model called `name`. Its thread is started when it is first asked, and again when a run has a
     /// new checkpoint.
     pub(in crate::serve) fn worker(&self, name: &str) -> Result<Worker, Fault> {
