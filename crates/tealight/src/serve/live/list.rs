@@ -73,6 +73,7 @@ fn last_step(run: &Path) -> Option<u64> {
     file.seek(SeekFrom::Start(len.saturating_sub(END))).ok()?;
     let mut bytes = Vec::new();
     file.take(END).read_to_end(&mut bytes).ok()?;
-    let lines = bytes.split(|&byte| byte == b'\n').rev();
-    lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok()).next()?["step"].as_u64()
+    let mut lines = bytes.split(|&byte| byte == b'\n').rev();
+    let last: Value = lines.find_map(|line| serde_json::from_slice(line).ok())?;
+    last["step"].as_u64()
 }

@@ -58,7 +58,8 @@ async fn send_changes(path: PathBuf, sender: Sender<Bytes>) {
             step = last_step(&news).or(step.filter(|_| !news.restart));
             let restart = news.restart || is_first;
             let lines = thinned(news.lines);
-            let change = json!({ "restart": restart, "lines": lines, "state": state, "step": step });
+            let change =
+                json!({ "restart": restart, "lines": lines, "state": state, "step": step });
             if sender.send(events::data(&change)).await.is_err() || state == DELETED {
                 return;
             }

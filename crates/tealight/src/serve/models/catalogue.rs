@@ -145,13 +145,11 @@ impl Catalogue {
     /// The name of the only model, which requests without a name are for.
     pub(in crate::serve) fn only(&self) -> Result<String, Fault> {
         let entries = self.entries();
-        match entries.keys().collect::<Vec<_>>()[..] {
-            [one] => Ok(one.clone()),
-            _ => {
-                let n = entries.len();
-                Err(Fault::bad(format!("there are {n} models: name one, as in `/models/NAME`")))
-            }
+        if let (Some(name), 1) = (entries.keys().next(), entries.len()) {
+            return Ok(name.clone());
         }
+        let n = entries.len();
+        Err(Fault::bad(format!("there are {n} models: name one, as in `/models/NAME`")))
     }
 
     /// The number of models in memory.

@@ -14,7 +14,7 @@ pub(in crate::serve) async fn show(State(app): State<Shared>, uri: Uri) -> Respo
     let names: Vec<String> = app.catalogue.items().into_iter().map(|item| item.name).collect();
     let query = uri.query().unwrap_or_default();
     let asked = query.split('&').find_map(|pair| pair.strip_prefix("model="));
-    let asked = asked.map(|name| decoded(name));
+    let asked = asked.map(decoded);
     let first = names.iter().find(|name| Some(*name) == asked.as_ref()).or(names.first());
     let main = html! {
         label for="text" { "Text" }
@@ -59,7 +59,9 @@ mod tests {
 
     #[test]
     fn a_name_is_read_as_browsers_write_it() {
-        for (text, name) in [("a%20b", "a b"), ("%E9%9B%A8", "雨"), ("100%", "100%"), ("%zz%4", "%zz%4")] {
+        for (text, name) in
+            [("a%20b", "a b"), ("%E9%9B%A8", "雨"), ("100%", "100%"), ("%zz%4", "%zz%4")]
+        {
             assert_eq!(decoded(text), name);
         }
     }
