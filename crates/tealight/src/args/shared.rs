@@ -51,7 +51,7 @@ pub(crate) struct Model {
 }
 
 /// The weights of a model, and the device that they are loaded to.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Weights {
     /// Checkpoint of the run: latest, best, or a step [default: `checkpoint.select` of the run]
     #[arg(long)]

@@ -9,7 +9,7 @@ pub(crate) struct Variables {
 }
 
 /// All of them. A test compares the list with the sources and with `docs/USAGE.md`.
-pub(crate) const VARIABLES: [Variables; 15] = [
+pub(crate) const VARIABLES: [Variables; 16] = [
     Variables {
         names: &["TEALIGHT_CACHE"],
         purpose: "folder of tokenised texts and decoded pictures",
@@ -22,6 +22,7 @@ pub(crate) const VARIABLES: [Variables; 15] = [
         names: &["TEALIGHT_MPI"],
         purpose: "the MPI library, or none: processes do not work together",
     },
+    Variables { names: &["TEALIGHT_TOKEN"], purpose: "the token of `serve`" },
     Variables { names: &["TEALIGHT_NCCL"], purpose: "the NCCL library" },
     Variables { names: &["RAYON_NUM_THREADS"], purpose: "number of threads" },
     Variables {

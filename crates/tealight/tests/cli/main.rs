@@ -26,6 +26,7 @@ mod picturing;
 mod precision;
 mod program;
 mod resuming;
+mod serving;
 mod shipped;
 mod starting;
 #[cfg(unix)]
