@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+import urllib.error
 import urllib.request
 
 FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
@@ -30,6 +31,8 @@ class Browser:
                     raise
                 time.sleep(0.2)
         self.session = made["sessionId"]
+        time.sleep(1)
+        self.log("performance")  # of the empty page that the browser opens first
         return self
 
     def __exit__(self, *_):
@@ -41,8 +44,11 @@ class Browser:
     def _request(self, method, path, body=None):
         request = urllib.request.Request(f"http://127.0.0.1:{PORT}/{path}", method=method)
         data = None if body is None else json.dumps(body).encode()
-        with urllib.request.urlopen(request, data) as answer:
-            return json.load(answer)["value"]
+        try:
+            with urllib.request.urlopen(request, data) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(json.load(error)["value"]["message"].splitlines()[0]) from error
 
     def _post(self, path, body, start=None):
         return self._request("POST", (start or f"session/{self.session}/") + path, body)
@@ -58,7 +64,12 @@ class Browser:
         found = self._post("element", {"using": "css selector", "value": selector})
         return next(iter(found.values()))
 
+    def center(self, selector):
+        script = "document.querySelector(arguments[0]).scrollIntoView({block: 'center', behavior: 'instant'})"
+        self.js(script, selector)
+
     def click(self, selector):
+        self.center(selector)
         self._post(f"element/{self.find(selector)}/click", {})
 
     def type(self, selector, keys):
@@ -66,7 +77,7 @@ class Browser:
 
     def hover(self, selector, x=0, y=0):
         """Moves the mouse to the middle of an element, and from there by (x, y)."""
-        self.js("document.querySelector(arguments[0]).scrollIntoView({block: 'center', behavior: 'instant'})", selector)
+        self.center(selector)
         key = "element-6066-11e4-a52e-4f735466cecf"
         move = {"type": "pointerMove", "duration": 50, "origin": {key: self.find(selector)}, "x": x, "y": y}
         mouse = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": [move]}

@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::Result;
 use maud::{Markup, html};
 use serde_json::Value;
-use tealight_train::storage::files::read_json;
 
 use super::plots::Plot;
+use super::read::json;
 use super::text::{number, spaced};
 use crate::pictures::metrics::display_name;
 
@@ -30,7 +30,7 @@ impl Ablation {
         if !path.exists() {
             return Ok(None);
         }
-        let table = read_json(&path, u64::MAX)?;
+        let table = json(&path)?;
         Ok(Some(Self { table, plots: plots(folder) }))
     }
 

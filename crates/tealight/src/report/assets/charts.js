@@ -113,17 +113,13 @@ function optionsFor(chart, series, width, colours) {
   };
 }
 
-let isZooming = false;
-
 // What is chosen in one chart is shown in all.
 function zoomOthers(metric, plot) {
-  if (isZooming) return;
-  isZooming = true;
   const { min, max } = plot.scales.x;
   for (const [other, { plot: theirs }] of shown) {
-    if (other !== metric && theirs && min !== null) theirs.setScale("x", { min, max });
+    const is = theirs && theirs.scales.x;
+    if (other !== metric && is && min !== null && (is.min !== min || is.max !== max)) theirs.setScale("x", { min, max });
   }
-  isZooming = false;
 }
 
 // Writes the logged value that is nearest to the cursor beside each name.
