@@ -3,6 +3,7 @@
 import base64
 import json
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -11,7 +12,12 @@ import urllib.request
 
 FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
 --disable-component-update --disable-sync --hide-scrollbars""".split()
-PORT = 9517
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 class Browser:
@@ -19,7 +25,8 @@ class Browser:
 
     def __enter__(self):
         self.profile = tempfile.mkdtemp()
-        self.driver = subprocess.Popen(["chromedriver", f"--port={PORT}"], stdout=subprocess.DEVNULL)
+        self.port = free_port()
+        self.driver = subprocess.Popen(["chromedriver", f"--port={self.port}"], stdout=subprocess.DEVNULL)
         options = {"args": [*FLAGS, f"--user-data-dir={self.profile}"]}
         wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
         for attempt in range(50):
@@ -42,7 +49,7 @@ class Browser:
         shutil.rmtree(self.profile, ignore_errors=True)
 
     def _request(self, method, path, body=None):
-        request = urllib.request.Request(f"http://127.0.0.1:{PORT}/{path}", method=method)
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{path}", method=method)
         data = None if body is None else json.dumps(body).encode()
         try:
             with urllib.request.urlopen(request, data) as answer:

@@ -1,7 +1,7 @@
 //! Attention maps of a run's fixed examples, computed from its checkpoint, small enough for a page.
 
 use anyhow::Result;
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::Value;
 use tealight_train::pretrained::Pretrained;
@@ -12,7 +12,7 @@ use super::read::RunData;
 use crate::args::shared::Weights;
 use crate::pictures::attention::{MapSelection, matrices, pictures};
 use crate::pictures::base64::Base64;
-use crate::pictures::svg;
+use crate::pictures::png;
 use crate::runs::load::Run;
 
 /// Examples whose maps are shown.
@@ -33,9 +33,9 @@ struct Input {
     layers: Vec<Layer>,
     /// Layers that the page has no room for.
     n_left_out: usize,
-    /// The mean map of each layer as a picture, for pages without scripts.
+    /// Name and address of a picture of each layer's mean map, for pages without scripts.
     #[serde(skip)]
-    pictures: Vec<String>,
+    pictures: Vec<(String, String)>,
 }
 
 /// The maps of one layer.
@@ -146,7 +146,11 @@ impl Input {
             layers.push(Layer::new(map)?);
         }
         let drawn = pictures(&maps[..layers.len()], Some(MapSelection::Mean), n_heads)?;
-        let pictures = drawn.iter().map(|(name, picture)| svg::inline(picture, name)).collect();
+        let pictures = drawn.iter().map(|(name, picture)| {
+            let address = format!("data:image/png;base64,{}", Base64(&png::write(picture, 1.)?));
+            Ok((name.clone(), address))
+        });
+        let pictures = pictures.collect::<Result<_>>()?;
         Ok(Self { text: text.to_owned(), n_left_out: maps.len() - layers.len(), layers, pictures })
     }
 }
@@ -197,7 +201,7 @@ pub(super) fn of_one(run: &RunData) -> Option<Markup> {
                     p.detail { (input.n_left_out) " further layers are too large for the page." }
                 }
                 details.static { summary { "The mean map of each layer" }
-                    @for picture in &input.pictures { (PreEscaped(picture)) }
+                    @for (name, address) in &input.pictures { img src=(address) alt=(name); }
                 }
             }
         }

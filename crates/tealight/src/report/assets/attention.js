@@ -33,10 +33,15 @@ function canvasOf(layer, map) {
   return canvas;
 }
 
+// A token with its spaces and ends of lines made visible.
+function visible(token) {
+  return token.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/ /g, "␣") || "∅";
+}
+
 function gridOf(input, open) {
   const grid = element("div", { class: "heads" });
   for (const layer of input.layers) {
-    const row = element("div", { class: "layer" }, element("span", { class: "name" }, layer.name));
+    const maps = element("div", { class: "maps" });
     layer.maps.forEach((map, at) => {
       const name = layer.name + ", head " + (at + 1);
       const button = element("button", { type: "button", title: name, "aria-label": name, "aria-pressed": "false" }, canvasOf(layer, map));
@@ -44,9 +49,9 @@ function gridOf(input, open) {
         grid.querySelectorAll("button").forEach(other => other.setAttribute("aria-pressed", String(other === button)));
         open(layer, map, name);
       });
-      row.append(button);
+      maps.append(button);
     });
-    grid.append(row);
+    grid.append(element("span", { class: "name" }, layer.name), maps);
   }
   return grid;
 }
@@ -55,7 +60,8 @@ function gridOf(input, open) {
 function headView(layer, map, name) {
   const weights = weightsOf(map), n = layer.keys.length;
   const said = element("p", { class: "reads", "aria-live": "polite" }, "Hover or choose a token on the left.");
-  const keys = layer.keys.map(text => element("li", {}, element("span", { class: "token" }, text), element("span", { class: "weight" })));
+  const [read, reading] = [layer.keys.map(visible), layer.queries.map(visible)];
+  const keys = read.map(text => element("li", {}, element("span", { class: "token" }, text), element("span", { class: "weight" })));
   const show = at => {
     const row = Array.from(weights.slice(at * n, (at + 1) * n));
     const largest = Math.max(...row.map(Math.abs), 1e-9);
@@ -64,10 +70,10 @@ function headView(layer, map, name) {
       item.querySelector(".weight").textContent = (100 * row[key]).toFixed(1) + " %";
     });
     const most = row.map((weight, key) => [weight, key]).sort((a, b) => b[0] - a[0]).slice(0, 4);
-    said.textContent = "“" + layer.queries[at] + "” (" + (at + 1) + ") reads " + most.map(([weight, key]) =>
-      "“" + layer.keys[key] + "” (" + (key + 1) + ") " + (100 * weight).toFixed(1) + " %").join(", ");
+    said.textContent = "“" + reading[at] + "” (" + (at + 1) + ") reads " + most.map(([weight, key]) =>
+      "“" + read[key] + "” (" + (key + 1) + ") " + (100 * weight).toFixed(1) + " %").join(", ");
   };
-  const queries = layer.queries.map((text, at) => {
+  const queries = reading.map((text, at) => {
     const button = element("button", { type: "button" }, text);
     for (const event of ["mouseenter", "focus", "click"]) {
       button.addEventListener(event, () => {

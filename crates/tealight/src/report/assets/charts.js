@@ -24,9 +24,9 @@ function styleOf(line, at, palette) {
   const isOne = data.runs.length === 1;
   const index = isOne ? at : line.run;
   const turn = isOne ? 0 : Math.floor(index / palette.length);
-  const isTraining = line.split === "train" && !isOne;
-  return { colour: palette[index % palette.length], width: isTraining ? 1 : 2,
-    dash: isTraining ? [2, 2] : DASHES[turn % DASHES.length] };
+  const isTraining = line.split === "train";
+  return { colour: palette[index % palette.length], width: isTraining ? 1.2 : 2,
+    dash: isTraining && !isOne ? [2, 2] : DASHES[turn % DASHES.length] };
 }
 
 // The lines of a chart with their points: raw ones, smoothed ones before them, limits.
@@ -91,10 +91,10 @@ function axisValues(plot, splits) {
   return splits.map(x => x === null ? "" : x >= 1e6 ? (x / 1e6) + " M" : wholeNumbers.format(x));
 }
 
-function yValues(plot, splits) {
-  return splits.map(y => y === null ? "" : Math.abs(y) >= 1e-3 && Math.abs(y) < 1e6 || y === 0
-    ? wholeNumbers.format(+y.toPrecision(6)) === "0" ? String(+y.toPrecision(3)) : String(+y.toPrecision(6))
-    : y.toExponential(0));
+function yLabel(y) {
+  if (y === null) return "";
+  const size = Math.abs(y);
+  return size !== 0 && (size < 1e-5 || size >= 1e6) ? y.toExponential(0) : String(+y.toPrecision(6));
 }
 
 function optionsFor(chart, series, width, colours) {
@@ -103,8 +103,8 @@ function optionsFor(chart, series, width, colours) {
   return {
     width, height: 260, series, padding: [12, 12, 0, 0],
     scales: { x: { time: false, distr: view.logX ? 3 : 1 }, y: { distr: view.logY ? 3 : 1 } },
-    axes: [{ ...axis, label: view.axis.label, labelSize: 20, labelFont: axis.font, values: axisValues, space: 70 },
-      { ...axis, size: 64, values: yValues }],
+    axes: [{ ...axis, label: view.axis.label, labelSize: 22, labelFont: axis.font, size: 32, values: axisValues, space: 70 },
+      { ...axis, size: 64, values: (plot, splits) => splits.map(yLabel) }],
     legend: { show: false },
     cursor: { sync: { key: "charts", scales: ["x", null] }, drag: { x: true, y: false },
       points: { show: false } },
