@@ -119,6 +119,17 @@ fn every_shipped_configuration_is_accepted() -> Result {
     Ok(())
 }
 
+#[test]
+fn the_shipped_schema_is_that_of_the_program() -> Result {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/tealight.schema.json");
+    let shipped: Value = serde_json::from_str(&fs::read_to_string(file)?)?;
+    assert!(
+        shipped == json_schema(),
+        "run `cargo run --release -- schema > configs/tealight.schema.json`"
+    );
+    Ok(())
+}
+
 /// Draws changes.
 struct Changes {
     stream: Stream,

@@ -7,6 +7,8 @@ mod commands;
 mod pictures;
 mod report;
 mod runs;
+mod serve;
+mod shipped;
 mod starter;
 mod system;
 mod terminal;
@@ -30,6 +32,7 @@ static ALLOCATOR: tealight_ops::allocator::Allocator = tealight_ops::allocator::
 
 fn main() -> ExitCode {
     let started = Instant::now();
+    args::complete::answer_shell();
     let Arguments { output, command } = Arguments::of_process();
     output.verbosity().choose();
     if command.keeps_freed_memory() {
@@ -93,6 +96,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Embed(args) => commands::embed::run(&args),
         Command::FillMask(args) => commands::fill_mask::run(&args),
         Command::Generate(args) => commands::generate::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Export(args) => commands::export::run(&args),
         Command::Devices(args) => commands::devices::run(&args),
         Command::Info(args) => commands::info::run(&args),

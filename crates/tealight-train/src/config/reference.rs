@@ -35,6 +35,13 @@ pub fn settings() -> Vec<Field> {
     RunConfig::shape().into_fields()
 }
 
+/// The dotted keys of all settings, in alphabetical order, without the indices of arrays.
+pub fn keys() -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    list(&settings(), "", &mut keys);
+    keys
+}
+
 /// What `key` stands for: `model.attention.window`, `model.layers[0].attention`, or a kind, `model.attention.local`.
 /// Settings of several kinds have an entry for each kind; empty if there is no such key.
 pub fn find(key: &str) -> Vec<Entry> {
@@ -47,9 +54,7 @@ pub fn find(key: &str) -> Vec<Entry> {
 /// The keys that are most similar to one that does not exist.
 pub fn similar_keys(key: &str) -> Vec<String> {
     const MAX: usize = 4;
-    let mut keys = BTreeSet::new();
-    list(&settings(), "", &mut keys);
-    let keys: Vec<String> = keys.into_iter().collect();
+    let keys: Vec<String> = keys().into_iter().collect();
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let wanted = last(key);
     // The same last word under another table, such as `window` for `model.attention.window`.

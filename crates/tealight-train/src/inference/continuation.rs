@@ -2,12 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use candle_core::Device;
+use candle_core::{Device, Tensor};
 use serde::Serialize;
 use tealight_model::generation::{Sequence, StopRules, Strategy, stream};
 use tealight_model::models::causal_lm::{CachedPredictor, CausalLm};
+use tealight_model::{Mask, Mode};
 
-use crate::data::text::tokenizer::{TextStream, Tokenizer};
+use super::{best, probabilities};
+use crate::data::text::tokenizer::{Specials, TextStream, Tokenizer};
 use crate::error::{Error, Result};
 
 /// Continues texts with a model and its tokenizer.
@@ -50,6 +52,9 @@ pub struct Settings {
 pub struct Continuation {
     /// The text, without the prompt.
     pub text: String,
+    /// The new tokens.
+    #[serde(skip)]
+    pub ids: Vec<u32>,
     /// The number of new tokens.
     pub n_tokens: usize,
     /// The log-probability of the new tokens.
@@ -70,14 +75,26 @@ pub enum EndedBy {
     Length,
 }
 
+/// A token of a continuation, and what could have been in its place.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Choice {
+    /// Its text.
+    pub token: String,
+    /// Its probability after the tokens before it.
+    pub probability: f64,
+    /// The likeliest tokens with their probabilities, best first.
+    pub best: Vec<(String, f64)>,
+}
+
 impl Continuer<'_> {
     /// Continues `prompt`. `on_text` receives (index of the continuation, piece of text) as soon as the
-    /// piece is final; with beam search, when the beams are complete.
+    /// piece is final; with beam search, when the beams are complete. `ControlFlow::Break` ends the continuation
+    /// with this piece, as a limit on its length would.
     pub fn continue_text(
         &self,
         prompt: &str,
         settings: &Settings,
-        on_text: &mut dyn FnMut(usize, &str),
+        on_text: &mut dyn FnMut(usize, &str) -> ControlFlow<()>,
     ) -> Result<Vec<Continuation>> {
         let Settings { strategy, max_tokens, stop, n } = settings;
         let prompt = self.prompt(prompt)?;
@@ -108,6 +125,40 @@ impl Continuer<'_> {
             .collect()
     }
 
+    /// The probability of each token of a continuation, and the `n_best` tokens in its place.
+    ///
+    /// All positions are read in one forward pass; tokens before the model's longest sequence are left out, as
+    /// are their probabilities.
+    pub fn choices(&self, prompt: &str, ids: &[u32], n_best: usize) -> Result<Vec<Choice>> {
+        let mut read = self.prompt(prompt)?;
+        read.extend_from_slice(ids);
+        let first = read.len().saturating_sub(self.model.transformer().max_seq_len());
+        let read = &read[first..];
+        let n_chosen = ids.len().min(read.len().saturating_sub(1));
+        if n_chosen == 0 {
+            return Ok(Vec::new());
+        }
+        let input = Tensor::from_slice(read, (1, read.len()), self.device)?;
+        let hidden = self.model.hidden(&input, &Mask::none(), Mode::Eval)?;
+        let before = hidden.narrow(1, read.len() - n_chosen - 1, n_chosen)?; // (1, n_chosen, d_model)
+        let rows = probabilities(&self.model.logits(&before)?.squeeze(0)?)?;
+        let all: Vec<u32> = (0..self.tokenizer.vocab_size() as u32).collect();
+        let text = |id: u32| self.tokenizer.decode(&[id], Specials::Keep);
+        let choice = |(row, &id): (&Vec<f64>, &u32)| {
+            let probability = |id: u32| row.get(id as usize).copied().unwrap_or(0.);
+            let named = |id: u32| Ok((text(id)?, probability(id)));
+            let best = best(&all, n_best, probability).into_iter().map(named);
+            let best = best.collect::<Result<_>>()?;
+            Ok(Choice { token: text(id)?, probability: probability(id), best })
+        };
+        rows.iter().zip(&read[read.len() - n_chosen..]).map(choice).collect()
+    }
+
+    /// The number of tokens of a prompt.
+    pub fn n_tokens(&self, prompt: &str) -> Result<usize> {
+        Ok(self.prompt(prompt)?.len())
+    }
+
     /// The ids of the prompt; for an empty prompt the end token, as after another text, or the begin token.
     fn prompt(&self, text: &str) -> Result<Vec<u32>> {
         let ids = self.tokenizer.encode_beginning(text)?;
@@ -135,6 +186,9 @@ impl Continuer<'_> {
     }
 }
 
+/// Receives pieces of a text; breaks when it needs no more.
+type OnText<'a> = &'a mut dyn FnMut(&str) -> ControlFlow<()>;
+
 /// A continuation in progress.
 #[derive(Debug)]
 struct Draft<'a> {
@@ -155,25 +209,20 @@ impl<'a> Draft<'a> {
     }
 
     /// Adds a token; breaks at a stop text.
-    fn push(&mut self, id: u32, on_text: &mut dyn FnMut(&str)) -> Result<ControlFlow<()>> {
+    fn push(&mut self, id: u32, on_text: OnText<'_>) -> Result<ControlFlow<()>> {
         self.n_pushed += 1;
         self.pending += &self.stream.push(id)?;
         let stops = self.stop.iter().filter(|stop| !stop.is_empty());
         if let Some(end) = stops.filter_map(|stop| self.pending.find(stop.as_str())).min() {
-            self.emit(end, on_text);
+            let _ = self.emit(end, on_text);
             self.was_stopped = true;
             return Ok(ControlFlow::Break(()));
         }
-        self.emit(self.pending.len() - self.possible_stop_len(), on_text);
-        Ok(ControlFlow::Continue(()))
+        Ok(self.emit(self.pending.len() - self.possible_stop_len(), on_text))
     }
 
     /// Adds the tokens of `sequence` that were not pushed yet, and emits the pending text.
-    fn finish(
-        mut self,
-        sequence: &Sequence,
-        on_text: &mut dyn FnMut(&str),
-    ) -> Result<Continuation> {
+    fn finish(mut self, sequence: &Sequence, on_text: OnText<'_>) -> Result<Continuation> {
         for &id in sequence.ids.iter().skip(self.n_pushed) {
             if self.push(id, on_text)?.is_break() {
                 break;
@@ -181,7 +230,7 @@ impl<'a> Draft<'a> {
         }
         if !self.was_stopped {
             self.pending += &self.stream.rest()?;
-            self.emit(self.pending.len(), on_text);
+            let _ = self.emit(self.pending.len(), on_text);
         }
         let ended_by = match (self.was_stopped, sequence.has_ended) {
             (true, _) => EndedBy::Stop,
@@ -189,16 +238,18 @@ impl<'a> Draft<'a> {
             (false, false) => EndedBy::Length,
         };
         let (n_tokens, log_probability) = (sequence.ids.len(), sequence.log_probability);
-        Ok(Continuation { text: self.text, n_tokens, log_probability, ended_by })
+        let ids = sequence.ids.clone();
+        Ok(Continuation { text: self.text, ids, n_tokens, log_probability, ended_by })
     }
 
     /// Passes the first `len` bytes of the pending text to `on_text`.
-    fn emit(&mut self, len: usize, on_text: &mut dyn FnMut(&str)) {
+    fn emit(&mut self, len: usize, on_text: OnText<'_>) -> ControlFlow<()> {
         let text: String = self.pending.drain(..len).collect();
-        if !text.is_empty() {
-            on_text(&text);
-            self.text += &text;
+        if text.is_empty() {
+            return ControlFlow::Continue(());
         }
+        self.text += &text;
+        on_text(&text)
     }
 
     /// The length in bytes of the longest end of the pending text with which a stop text may begin.
@@ -224,6 +275,19 @@ mod tests {
 
     /// The continuations of a prompt by a small model of bytes, and the text streamed for each.
     fn continued(settings: &Settings) -> (Vec<Continuation>, Vec<String>) {
+        let mut streamed = vec![String::new(); settings.n];
+        let mut on_text = |row: usize, text: &str| {
+            streamed[row] += text;
+            ControlFlow::Continue(())
+        };
+        let continuations = with_continuer(|continuer| {
+            continuer.continue_text("雨", settings, &mut on_text).unwrap()
+        });
+        (continuations, streamed)
+    }
+
+    /// Calls `test` with a small model of bytes.
+    fn with_continuer<T>(test: impl FnOnce(Continuer<'_>) -> T) -> T {
         let (device, texts) = (Device::Cpu, std::iter::empty());
         let tokenizer = Tokenizer::train(&TokenizerConfig::Byte, texts).unwrap();
         let vocab_size = tokenizer.vocab_size();
@@ -239,12 +303,7 @@ mod tests {
         let model = CausalLm::build(&config, &spec, &store.trainable()).unwrap();
         let (model, tokenizer) = (&model, &tokenizer);
         let vocabulary = Vocabulary::Text;
-        let continuer = Continuer { model, tokenizer, device: &device, vocabulary };
-        let mut streamed = vec![String::new(); settings.n];
-        let continuations = continuer
-            .continue_text("雨", settings, &mut |row, text| streamed[row] += text)
-            .unwrap();
-        (continuations, streamed)
+        test(Continuer { model, tokenizer, device: &device, vocabulary })
     }
 
     fn settings(strategy: Strategy, n: usize) -> Settings {
@@ -264,6 +323,46 @@ mod tests {
                 assert!(!one.text.is_empty(), "{strategy:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_reader_who_needs_no_more_ends_the_continuation() {
+        let sample = Strategy::Sample {
+            stream: Stream::new(5, Purpose::Sampling),
+            sampling: Sampling::default(),
+        };
+        let settings = settings(sample, 1);
+        with_continuer(|continuer| {
+            let mut n_pieces = 0;
+            let continuations = continuer
+                .continue_text("雨", &settings, &mut |_, _| {
+                    n_pieces += 1;
+                    ControlFlow::Break(())
+                })
+                .unwrap();
+            assert!(continuations[0].n_tokens < settings.max_tokens, "{continuations:?}");
+            assert!(n_pieces <= 2, "{n_pieces}");
+        });
+    }
+
+    #[test]
+    fn the_probabilities_of_the_choices_multiply_to_that_of_the_continuation() {
+        // 3 + 23 tokens fit into the 31 that the model reads.
+        let sample = Strategy::Sample {
+            stream: Stream::new(5, Purpose::Sampling),
+            sampling: Sampling::default(),
+        };
+        with_continuer(|continuer| {
+            let mut on_text = |_: usize, _: &str| ControlFlow::Continue(());
+            let continuation =
+                &continuer.continue_text("雨", &settings(sample, 1), &mut on_text).unwrap()[0];
+            let choices = continuer.choices("雨", &continuation.ids, 3).unwrap();
+            assert_eq!(choices.len(), continuation.ids.len());
+            let sum: f64 = choices.iter().map(|choice| choice.probability.ln()).sum();
+            // Suppressed tokens have a probability here, and none while sampling.
+            assert!(sum <= continuation.log_probability + 1e-3, "{sum} {continuation:?}");
+            assert!(choices.iter().all(|choice| choice.best.len() == 3));
+        });
     }
 
     #[test]

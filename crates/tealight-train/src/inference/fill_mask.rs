@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use candle_core::{Device, Tensor};
 use serde::Serialize;
+use serde_json::{Value, json};
 use tealight_model::embedding::Input;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::{Mask, Mode, ModelConfig};
@@ -175,7 +176,15 @@ impl<'a> FillMask<'a> {
         probabilities(&logits)
     }
 
-    fn candidates(&self, mask: &MaskScores<'_>, proposals: &Proposals) -> Result<Vec<Candidate>> {
+    /// The candidates for a mask, best first.
+    ///
+    /// # Errors
+    /// If the model does not have one of the targets.
+    pub fn candidates(
+        &self,
+        mask: &MaskScores<'_>,
+        proposals: &Proposals,
+    ) -> Result<Vec<Candidate>> {
         let unknown =
             proposals.targets.iter().flatten().find(|&&id| id as usize >= mask.scores.len());
         if let Some(&id) = unknown {
@@ -244,6 +253,19 @@ pub(crate) fn batches(
         end - batch.len()..end
     };
     batches.map(range).collect()
+}
+
+/// The format of the fill-mask pipeline of `transformers`: a list of candidates for one mask, a list of lists for several
+/// masks; for several texts, a list of those.
+pub fn as_pipeline(filled: &[Vec<Vec<Candidate>>]) -> Value {
+    let of_text = |masks: &Vec<Vec<Candidate>>| match masks.as_slice() {
+        [one] => json!(one),
+        several => json!(several),
+    };
+    match filled {
+        [one] => of_text(one),
+        several => several.iter().map(of_text).collect(),
+    }
 }
 
 /// The tokens to score for words: the word itself or, if it is not one token, its first piece.

@@ -1,7 +1,7 @@
 //! Crash-safe files with digests, tensors by name in the formats of safetensors and PyTorch, matrices in
 //! NumPy's, the cache of Hugging Face, and the clock.
 
-pub(crate) mod clock;
+pub mod clock;
 pub mod digests;
 pub(crate) mod disk;
 pub mod files;

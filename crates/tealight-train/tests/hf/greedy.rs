@@ -1,5 +1,7 @@
 //! Greedy continuations agree with those of `transformers`.
 
+use std::ops::ControlFlow;
+
 use serde_json::Value;
 use tealight_model::generation::{StopRules, Strategy, generate};
 use tealight_model::models::causal_lm::CachedPredictor;
@@ -52,7 +54,10 @@ fn a_prompt_is_continued_as_by_transformers_piece_by_piece() {
             let settings =
                 Settings { strategy: Strategy::Greedy, max_tokens, stop: Vec::new(), n: 1 };
             let mut streamed = String::new();
-            let mut on_text = |_: usize, text: &str| streamed += text;
+            let mut on_text = |_: usize, text: &str| {
+                streamed += text;
+                ControlFlow::Continue(())
+            };
             let prompt_text = text["prompt"].as_str().unwrap();
             let written = continuer.continue_text(prompt_text, &settings, &mut on_text).unwrap();
             let label = format!("{}, {prompt_text}", record.name);

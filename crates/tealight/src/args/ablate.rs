@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 
+use super::complete;
 use super::shared::{ConfigFile, positive};
 use crate::system::device::DeviceName;
 
@@ -23,7 +25,7 @@ pub(crate) struct Ablate {
     #[command(flatten)]
     pub(crate) config: ConfigFile,
     /// A setting and the values to compare; repeat the option to combine settings
-    #[arg(long, value_name = "KEY=VALUE,VALUE…")]
+    #[arg(long, value_name = "KEY=VALUE,VALUE…", add = ArgValueCompleter::new(complete::setting))]
     pub(crate) vary: Vec<String>,
     /// Number of seeds (3: seeds 1, 2 and 3), or a range of seeds (7-9)
     #[arg(long, default_value = "3")]

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use clap_complete::engine::ArgValueCompleter;
 use tealight_train::run::Selection;
 
+use super::complete;
 use super::shared::{RunPath, positive};
 
 #[derive(Debug, Subcommand)]
@@ -59,7 +61,7 @@ pub(crate) struct AverageCheckpoints {
 #[derive(Args, Debug)]
 pub(crate) struct Export {
     /// A run, a checkpoint, a model folder, or the name of one in the cache of Hugging Face
-    #[arg(value_name = "MODEL", value_hint = ValueHint::DirPath)]
+    #[arg(value_name = "MODEL", add = ArgValueCompleter::new(complete::run))]
     pub(crate) model: PathBuf,
     /// Output folder; must not exist, or be empty
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]

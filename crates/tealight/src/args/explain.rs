@@ -1,6 +1,9 @@
 //! `tealight explain`
 
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
+
+use super::complete;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -13,5 +16,6 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Explain {
     /// A key of the file, with its tables: `model.attention.window` [default: lists the tables]
+    #[arg(add = ArgValueCompleter::new(complete::key))]
     pub(crate) key: Option<String>,
 }

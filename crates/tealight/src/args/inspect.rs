@@ -2,18 +2,20 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 
+use super::complete;
 use super::shared::Model;
 use crate::pictures::attention::MapSelection;
 
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
     /// A TOML file, the name of a shipped configuration, `-` for standard input, or the directory of a run
-    #[arg(value_name = "CONFIG|RUN", required_unless_present = "list")]
+    #[arg(value_name = "CONFIG|RUN", required_unless_present = "list", add = ArgValueCompleter::new(complete::config))]
     pub(crate) target: Option<PathBuf>,
     /// Override a setting: `--set model.n_heads=1` (may be repeated)
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    #[arg(long = "set", value_name = "KEY=VALUE", add = ArgValueCompleter::new(complete::setting))]
     pub(crate) overrides: Vec<String>,
     /// List all available kinds, with a one-line description of each
     #[arg(long, conflicts_with = "target")]
@@ -26,7 +28,7 @@ pub(crate) struct Inspect {
 #[derive(Args, Debug)]
 pub(crate) struct Plot {
     /// The directories of runs; several runs share each chart, with one line per run
-    #[arg(value_name = "RUN", required = true, value_hint = ValueHint::DirPath)]
+    #[arg(value_name = "RUN", required = true, add = ArgValueCompleter::new(complete::run))]
     pub(crate) runs: Vec<PathBuf>,
     /// Output directory [default: `plots` in the run's directory]
     #[arg(long, value_name = "DIR")]

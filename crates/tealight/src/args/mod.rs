@@ -3,6 +3,7 @@
 pub(crate) mod ablate;
 pub(crate) mod bench;
 pub(crate) mod checkpoint;
+pub(crate) mod complete;
 pub(crate) mod explain;
 pub(crate) mod init;
 pub(crate) mod inspect;
@@ -10,6 +11,7 @@ pub(crate) mod list;
 pub(crate) mod predict;
 pub(crate) mod program;
 pub(crate) mod report;
+pub(crate) mod serve;
 pub(crate) mod shared;
 pub(crate) mod tokenizer;
 pub(crate) mod train;
@@ -30,6 +32,7 @@ use self::inspect::{Attend, Inspect, Plot};
 use self::predict::{Classify, Embed, FillMask, Forecast, Generate, Translate};
 use self::program::{Devices, Info, Man};
 use self::report::Report;
+use self::serve::Serve;
 use self::tokenizer::Tokenizer;
 use self::train::{Doctor, Evaluate, Train, VerifyResume};
 use crate::system::{variables, version};
@@ -138,6 +141,8 @@ pub(crate) enum Command {
     FillMask(FillMask),
     /// Continue texts with a causal language model
     Generate(Generate),
+    /// Serve runs and models: live pages, a playground, and an API
+    Serve(Serve),
     /// Export a model as a folder for `transformers` or for Tealight
     Export(Export),
     /// List the devices that this build can use, and why others are unavailable

@@ -2,21 +2,23 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use tealight_model::names::Named;
 use tealight_train::config::Precision;
 use tealight_train::run::Selection;
 
+use super::complete;
 use crate::system::device::DeviceName;
 
 /// A configuration file with `--set` overrides.
 #[derive(Args, Debug)]
 pub(crate) struct ConfigFile {
     /// A TOML file, the name of a shipped configuration (`weather/dotmod`), or `-` for standard input
-    #[arg(value_name = "CONFIG", value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "CONFIG", add = ArgValueCompleter::new(complete::config))]
     pub(crate) path: PathBuf,
     /// Override a setting: `--set model.n_heads=1` (may be repeated)
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    #[arg(long = "set", value_name = "KEY=VALUE", add = ArgValueCompleter::new(complete::setting))]
     pub(crate) overrides: Vec<String>,
 }
 
@@ -24,7 +26,7 @@ pub(crate) struct ConfigFile {
 #[derive(Args, Debug)]
 pub(crate) struct RunPath {
     /// The directory of a run
-    #[arg(value_name = "RUN", value_hint = ValueHint::DirPath)]
+    #[arg(value_name = "RUN", add = ArgValueCompleter::new(complete::run))]
     pub(crate) path: PathBuf,
 }
 
@@ -32,7 +34,7 @@ pub(crate) struct RunPath {
 #[derive(Args, Debug)]
 pub(crate) struct TrainedRun {
     /// The directory of a run
-    #[arg(value_name = "RUN", value_hint = ValueHint::DirPath)]
+    #[arg(value_name = "RUN", add = ArgValueCompleter::new(complete::run))]
     pub(crate) path: PathBuf,
     #[command(flatten)]
     pub(crate) weights: Weights,
@@ -42,14 +44,14 @@ pub(crate) struct TrainedRun {
 #[derive(Args, Debug)]
 pub(crate) struct Model {
     /// A run, a checkpoint, an exported folder, a Hugging Face model folder, or the name of one in its cache
-    #[arg(value_name = "MODEL", value_hint = ValueHint::DirPath)]
+    #[arg(value_name = "MODEL", add = ArgValueCompleter::new(complete::run))]
     pub(crate) path: PathBuf,
     #[command(flatten)]
     pub(crate) weights: Weights,
 }
 
 /// The weights of a model, and the device that they are loaded to.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Weights {
     /// Checkpoint of the run: latest, best, or a step [default: `checkpoint.select` of the run]
     #[arg(long)]

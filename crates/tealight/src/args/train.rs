@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint, value_parser};
+use clap_complete::engine::ArgValueCompleter;
 use tealight_train::config::Precision;
 
+use super::complete;
 use super::shared::{ConfigFile, TrainedRun, precision};
 use crate::system::device::DeviceName;
 
@@ -12,10 +14,10 @@ use crate::system::device::DeviceName;
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Train {
     /// A TOML file, the name of a shipped configuration, `-` for standard input, or the directory of a run to resume
-    #[arg(value_name = "CONFIG")]
+    #[arg(value_name = "CONFIG", add = ArgValueCompleter::new(complete::config))]
     pub(crate) config: PathBuf,
     /// Override a setting: `--set model.n_heads=1` (may be repeated)
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    #[arg(long = "set", value_name = "KEY=VALUE", add = ArgValueCompleter::new(complete::setting))]
     pub(crate) overrides: Vec<String>,
     /// Resume the last run of this configuration from its last checkpoint
     #[arg(long)]

@@ -1,14 +1,18 @@
 //! `tealight completions SHELL`
 
-use anyhow::Result;
-use clap::CommandFactory;
+use anyhow::{Context, Result};
 use clap_complete::Shell;
+use clap_complete::env::Shells;
 
-use crate::args::Arguments;
+use crate::args::complete;
 use crate::terminal::output::print;
 
+/// Prints the script that makes a shell ask the program for completions.
 pub(crate) fn run(shell: Shell) -> Result<()> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "tealight", &mut script);
-    print(&String::from_utf8_lossy(&script))
+    const PROGRAM: &str = "tealight";
+    let shells = Shells::builtins();
+    let script = shells.completer(&shell.to_string()).context("a shell without completions")?;
+    let mut text = Vec::new();
+    script.write_registration(complete::VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut text)?;
+    print(&String::from_utf8_lossy(&text))
 }

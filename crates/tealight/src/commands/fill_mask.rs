@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use serde_json::{Value, json};
-use tealight_train::inference::fill_mask::{Candidate, FillMask, Proposals, targets};
+use tealight_train::inference::fill_mask::{Candidate, FillMask, Proposals, as_pipeline, targets};
 use tealight_train::text::tokenizer::Tokenizer;
 
 use crate::args::predict as args;
@@ -21,7 +20,7 @@ pub(crate) fn run(args: &args::FillMask) -> Result<()> {
     let fill_mask = FillMask::new(model, &pretrained.model, tokenizer, device);
     let filled = fill_mask.fill(&texts, &proposals)?;
     if args.json {
-        return print_json(&as_json(&filled));
+        return print_json(&as_pipeline(&filled));
     }
     print(&as_text(&texts, &filled))
 }
@@ -39,19 +38,6 @@ fn proposals(args: &args::FillMask, tokenizer: &Tokenizer) -> Result<Proposals> 
     }
     let targets = Some(found.into_iter().map(|target| target.id).collect());
     Ok(Proposals { top_k, targets })
-}
-
-/// The output format of the fill-mask pipeline of `transformers`: a list of candidates for one mask, a
-/// list of lists for several masks; for several texts, a list of those.
-fn as_json(filled: &[Vec<Vec<Candidate>>]) -> Value {
-    let of_text = |masks: &Vec<Vec<Candidate>>| match masks.as_slice() {
-        [one] => json!(one),
-        several => json!(several),
-    };
-    match filled {
-        [one] => of_text(one),
-        several => several.iter().map(of_text).collect(),
-    }
 }
 
 /// The candidates of each mask of each text, one per line.

@@ -1,5 +1,7 @@
 //! `tealight generate MODEL PROMPT`: continues a text.
 
+use std::ops::ControlFlow;
+
 use anyhow::{Result, bail};
 use serde_json::json;
 use tealight_model::generation::{Sampling, Strategy};
@@ -35,6 +37,7 @@ pub(crate) fn run(args: &Generate) -> Result<()> {
         if streams && printed.is_ok() {
             printed = print(text);
         }
+        ControlFlow::Continue(())
     };
     let continuations = continuer.continue_text(&prompt, &settings, &mut on_text)?;
     printed?;

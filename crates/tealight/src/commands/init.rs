@@ -9,7 +9,7 @@ use tealight_train::task::TaskConfig;
 
 use crate::args::init::Init;
 use crate::runs::origin::STDIN;
-use crate::runs::shipped;
+use crate::shipped;
 use crate::starter;
 use crate::terminal::failure::at_its_place;
 use crate::terminal::output::{log, print};
@@ -48,7 +48,7 @@ fn text(what: &str, data: Option<&Path>) -> Result<String> {
     let is_task = TaskConfig::KINDS.iter().any(|kind| kind.name == what);
     let text = match (shipped::find(Path::new(what)), data) {
         _ if is_task => starter::text(what, data)?,
-        (Some(shipped), None) => shipped.text.to_owned(),
+        (Some(shipped), None) => shipped.copy().to_owned(),
         (Some(shipped), Some(_)) => {
             let task = shipped.name.split('/').next().unwrap_or_default();
             bail!(

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use anyhow::Result;
 use candle_core::{DType, Tensor};
+use serde_json::{Map, Value, json};
 use tealight_model::attention::RowSum;
 use tealight_model::block::AttentionMaps;
 use tealight_train::observer::tensorboard::Image;
@@ -33,6 +34,25 @@ impl FromStr for MapSelection {
             _ => Err("expected mean, all or a number of maps".to_owned()),
         }
     }
+}
+
+/// The JSON object `sequence` with the maps of all layers.
+pub(crate) fn as_json(mut sequence: Value, maps: &[AttentionMap]) -> Result<Value> {
+    let layer = |AttentionMap { name, queries, keys, maps }: &AttentionMap| -> Result<Value> {
+        let factors = maps.factors.iter();
+        let factors =
+            factors.map(|(factor, values)| Ok(((*factor).to_owned(), json!(matrices(values)?))));
+        Ok(json!({
+            "name": name,
+            "queries": queries,
+            "keys": keys,
+            "row_sum": maps.row_sum,
+            "weights": matrices(&maps.weights)?,
+            "factors": factors.collect::<Result<Map<_, _>>>()?,
+        }))
+    };
+    sequence["layers"] = maps.iter().map(layer).collect::<Result<_>>()?;
+    Ok(sequence)
 }
 
 /// One picture per attention layer and per factor of its weights, with file names.

@@ -7,5 +7,4 @@ pub(crate) mod load;
 pub(crate) mod notes;
 pub(crate) mod origin;
 pub(crate) mod preflight;
-pub(crate) mod shipped;
 pub(crate) mod summary;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use tealight_train::communicator::mpi;
 use tealight_train::config::{ConfigSource, RunConfig};
 
-use super::shipped::{self, Shipped};
+use crate::shipped::{self, Shipped};
 
 /// The argument that stands for standard input.
 pub(crate) const STDIN: &str = "-";

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::runs::shipped;
+use crate::shipped;
 
 /// The text of a configuration of a task. Tasks that generate their own data need none.
 pub(crate) fn text(task: &str, data: Option<&Path>) -> Result<String> {
@@ -24,7 +24,7 @@ pub(crate) fn text(task: &str, data: Option<&Path>) -> Result<String> {
         bail!("`{path}` does not exist");
     }
     let path = quoted(path);
-    match task {
+    let text = match task {
         "weather" => weather::text(data, &path),
         "seq2seq" => pairs::text(data, &path),
         "masked_lm" => language::text(language::Objective::Masked, data, &path),
@@ -32,7 +32,34 @@ pub(crate) fn text(task: &str, data: Option<&Path>) -> Result<String> {
         "classify" => labelled::text(data, &path),
         "images" => images::text(data, &path),
         _ => bail!("the task `{task}` generates its data: leave out `--data`"),
+    };
+    Ok(text?.lines().map(aligned).collect())
+}
+
+/// A line of the file with its comment, if it follows a value, in a column of its own.
+fn aligned(line: &str) -> String {
+    const COLUMN: usize = 31;
+    match comment(line).map(|at| line.split_at(at)) {
+        Some((value, comment)) if !value.trim().is_empty() => {
+            format!("{:<COLUMN$} {comment}\n", value.trim_end())
+        }
+        _ => format!("{line}\n"),
     }
+}
+
+/// Where the comment of a line begins: at a `#` outside of strings, which have escapes as in JSON.
+fn comment(line: &str) -> Option<usize> {
+    let (mut in_string, mut is_escaped) = (false, false);
+    for (at, c) in line.char_indices() {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' if in_string => is_escaped = true,
+            '"' => in_string = !in_string,
+            '#' if !in_string => return Some(at),
+            _ => {}
+        }
+    }
+    None
 }
 
 /// A shipped configuration of a task whose data are generated.
@@ -46,7 +73,7 @@ fn generated(task: &str) -> Result<String> {
         _ => bail!("the task `{task}` needs data: `tealight init {task} --data FILE`"),
     };
     let shipped = shipped::find(Path::new(name)).expect("invariant: these are shipped");
-    Ok(shipped.text.to_owned())
+    Ok(shipped.copy().to_owned())
 }
 
 /// A string as TOML writes it; JSON does it in the same way.
@@ -72,6 +99,16 @@ fn tenth(steps: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn comments_behind_values_stand_in_one_column() {
+        assert_eq!(aligned("a = 1 # b"), format!("a = 1{}# b\n", " ".repeat(27)));
+        let long = format!("path = \"{}\"", "p".repeat(40));
+        assert_eq!(aligned(&format!("{long}     # b")), format!("{long} # b\n"));
+        for whole in ["# of the next table", "a = \"#1\\\"  # 2\"", "[model]", ""] {
+            assert_eq!(aligned(whole), format!("{whole}\n"));
+        }
+    }
 
     #[test]
     fn numbers_are_short_and_paths_are_quoted() {

@@ -9,7 +9,7 @@ pub(crate) struct Variables {
 }
 
 /// All of them. A test compares the list with the sources and with `docs/USAGE.md`.
-pub(crate) const VARIABLES: [Variables; 14] = [
+pub(crate) const VARIABLES: [Variables; 16] = [
     Variables {
         names: &["TEALIGHT_CACHE"],
         purpose: "folder of tokenised texts and decoded pictures",
@@ -22,6 +22,7 @@ pub(crate) const VARIABLES: [Variables; 14] = [
         names: &["TEALIGHT_MPI"],
         purpose: "the MPI library, or none: processes do not work together",
     },
+    Variables { names: &["TEALIGHT_TOKEN"], purpose: "the token of `serve`" },
     Variables { names: &["TEALIGHT_NCCL"], purpose: "the NCCL library" },
     Variables { names: &["RAYON_NUM_THREADS"], purpose: "number of threads" },
     Variables {
@@ -41,6 +42,10 @@ pub(crate) const VARIABLES: [Variables; 14] = [
     Variables {
         names: &["TERM"],
         purpose: "dumb: no colours, and lines in place of a progress bar",
+    },
+    Variables {
+        names: &["TEALIGHT_COMPLETE"],
+        purpose: "set by the script of `completions`: the shell that asks",
     },
     Variables {
         names: &["OPAL_PREFIX", "MPI_HOME", "MPI_ROOT", "I_MPI_ROOT", "PATH"],

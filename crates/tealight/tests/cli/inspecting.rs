@@ -1,5 +1,8 @@
 //! `inspect`, `completions`, `--version`.
 
+use std::collections::BTreeSet;
+use std::fs;
+
 use crate::program::{Folder, Result};
 
 #[test]
@@ -102,10 +105,50 @@ fn there_are_completions_for_every_shell() -> Result {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let outcome = folder.succeed(&["completions", shell])?;
         assert_eq!(outcome.stderr, "");
-        for word in ["tealight", "forecast", "translate", "stop-after", "completions"] {
+        for word in ["tealight", "TEALIGHT_COMPLETE"] {
             assert!(outcome.stdout.contains(word), "{shell} {word}");
         }
     }
+    Ok(())
+}
+
+/// What bash is offered for the last of `words`.
+fn offered(folder: &Folder, words: &[&str]) -> Result<Vec<String>> {
+    let last = (words.len() - 1).to_string();
+    let variables = [
+        ("TEALIGHT_COMPLETE", "bash"),
+        ("_CLAP_COMPLETE_INDEX", &last),
+        ("_CLAP_COMPLETE_COMP_TYPE", "9"),
+        ("_CLAP_COMPLETE_SPACE", "true"),
+        ("_CLAP_IFS", "\n"),
+    ];
+    let arguments: Vec<&str> = ["--"].into_iter().chain(words.iter().copied()).collect();
+    let mut command = folder.command(&arguments);
+    let output = command.envs(variables).output()?;
+    assert_eq!(String::from_utf8(output.stderr)?, "");
+    Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn a_shell_is_offered_options_settings_configurations_and_runs() -> Result {
+    let folder = Folder::new()?;
+    let option = offered(&folder, &["tealight", "train", "--stop-a"])?;
+    assert_eq!(option, ["--stop-after"]);
+    let setting = offered(&folder, &["tealight", "train", "a.toml", "--set", "model.n_he"])?;
+    assert_eq!(setting, ["model.n_heads="]);
+    let kind = offered(&folder, &["tealight", "train", "--set", "optimizer=adamw"])?;
+    assert!(kind.contains(&"optimizer=adamw".to_owned()), "{kind:?}");
+    let configuration = offered(&folder, &["tealight", "train", "weather/fift"])?;
+    assert_eq!(configuration, ["weather/fifteen_days", "weather/fifteen_days_5000"]);
+    for run in ["one", "other"] {
+        let directory = folder.path(&format!("runs/{run}"));
+        fs::create_dir_all(&directory)?;
+        fs::write(directory.join("metrics.jsonl"), "")?;
+    }
+    fs::create_dir(folder.path("runs/empty"))?;
+    let runs = offered(&folder, &["tealight", "evaluate", "runs/o"])?;
+    let runs: BTreeSet<_> = runs.iter().map(|run| run.trim_end_matches('/')).collect();
+    assert_eq!(runs, BTreeSet::from(["runs/one", "runs/other"]));
     Ok(())
 }
 

@@ -27,6 +27,7 @@ mod precision;
 mod program;
 mod reports;
 mod resuming;
+mod serving;
 mod shipped;
 mod starting;
 #[cfg(unix)]

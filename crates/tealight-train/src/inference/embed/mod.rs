@@ -27,7 +27,7 @@ use tealight_model::{Mask, Mode, ModelConfig};
 use crate::data::padded_to;
 use crate::data::text::tokenizer::{Tokenizer, Truncated};
 use crate::error::{Error, Result};
-pub use settings::{Normalize, Pooling, Settings};
+pub use settings::{Normalize, Pooling, Settings, to_unit_length};
 pub use vectors::{Embeddings, Neighbour};
 
 /// The maximal number of positions in one forward pass, unless one text alone has more.
@@ -142,6 +142,20 @@ impl Embedder {
         }
         let n_truncated = encoded.iter().filter(|text| text.is_truncated).count();
         Ok(Embeddings { values, dim, n_truncated })
+    }
+
+    /// The last hidden states of the tokens of each text, special ones included: `(seq_len, d_model)` by rows, as the
+    /// pipeline `feature-extraction` of `transformers`. Texts are evaluated one by one.
+    ///
+    /// # Errors
+    /// As [`Self::embed`].
+    pub fn states(&self, texts: &[String]) -> Result<Vec<Vec<Vec<f32>>>> {
+        let states = |text: Truncated| {
+            let hidden = self.hidden(&[&text.ids])?;
+            let rows = hidden.chunks(self.d_model).take(text.ids.len());
+            Ok(rows.map(<[f32]>::to_vec).collect())
+        };
+        self.encode("", texts)?.into_iter().map(states).collect()
     }
 
     /// The tokens of each text, on all threads.

@@ -109,7 +109,7 @@ fn combined(mut pooled: Vec<f32>, row: &[f32], with: impl Fn(f32, f32) -> f32) -
 }
 
 /// Divides by the Euclidean norm.
-pub(super) fn to_unit_length(vector: &mut [f32]) {
+pub fn to_unit_length(vector: &mut [f32]) {
     let norm = vector.iter().map(|value| value * value).sum::<f32>().sqrt().max(LEAST_NORM);
     for value in vector {
         *value /= norm;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::f64::consts::LN_2;
 use std::fmt;
+use std::ops::ControlFlow;
 
 use serde::Serialize;
 use tealight_model::Mode;
@@ -117,7 +118,8 @@ fn sample(task: &CausalLm, model: &Model) -> Result<String> {
     };
     let Texts { tokenizer, device, .. } = &task.texts;
     let continuer = Continuer { model, tokenizer, device, vocabulary: Vocabulary::Text };
-    let written = continuer.continue_text(&beginning, &settings, &mut |_, _| {})?;
+    let written =
+        continuer.continue_text(&beginning, &settings, &mut |_, _| ControlFlow::Continue(()))?;
     let written: String = written.into_iter().map(|one| one.text).collect();
     Ok(beginning + &written)
 }

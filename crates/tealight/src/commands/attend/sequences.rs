@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use candle_core::Device;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use tealight_train::pretrained::Pretrained;
 use tealight_train::task::{Attends, AttentionMap, RegisteredTask, SequenceMaps, TaskVisitor};
 
 use crate::args::inspect::Attend;
-use crate::pictures::attention::{matrices, mean, pictures};
+use crate::pictures::attention::{as_json, matrices, mean, pictures};
 use crate::pictures::files::save;
 use crate::runs::load::Run;
 use crate::terminal::input::is_picture;
@@ -117,23 +117,4 @@ fn as_text(maps: &[AttentionMap]) -> Result<String> {
 fn cell(name: &str) -> String {
     let columns = if name.is_ascii() { name.len() } else { 2 };
     format!("{}{name}", " ".repeat(6_usize.saturating_sub(columns)))
-}
-
-/// Adds the maps of all layers to the JSON object `sequence`.
-fn as_json(mut sequence: Value, maps: &[AttentionMap]) -> Result<Value> {
-    let layer = |AttentionMap { name, queries, keys, maps }: &AttentionMap| -> Result<Value> {
-        let factors = maps.factors.iter();
-        let factors =
-            factors.map(|(factor, values)| Ok(((*factor).to_owned(), json!(matrices(values)?))));
-        Ok(json!({
-            "name": name,
-            "queries": queries,
-            "keys": keys,
-            "row_sum": maps.row_sum,
-            "weights": matrices(&maps.weights)?,
-            "factors": factors.collect::<Result<Map<_, _>>>()?,
-        }))
-    };
-    sequence["layers"] = maps.iter().map(layer).collect::<Result<_>>()?;
-    Ok(sequence)
 }

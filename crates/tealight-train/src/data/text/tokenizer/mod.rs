@@ -17,6 +17,7 @@ mod train;
 mod truncated;
 
 use std::fs;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -178,6 +179,15 @@ impl Tokenizer {
     /// The ids of a text with the special tokens of the template.
     pub fn encode(&self, text: &str) -> Result<Encoded> {
         self.encoding(text, true).map(|encoding| self.encoded(&encoding))
+    }
+
+    /// The tokens of a text with the special ones of the template, and the bytes of the text that each stands for: an
+    /// empty range for a token of the template.
+    pub fn spans(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>> {
+        let encode = || self.inner.encode(text, true);
+        let encoding = catch_panic(encode).map_err(Error::Tokenize)?;
+        let spans = encoding.get_offsets().iter().map(|&(start, end)| start..end);
+        Ok(encoding.get_ids().iter().copied().zip(spans).collect())
     }
 
     /// The ids of two texts, joined by the template.

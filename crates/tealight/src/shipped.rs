@@ -10,6 +10,7 @@ use tealight_train::config::RunConfig;
 pub(crate) struct Shipped {
     /// Its path in `configs/`, without `.toml`.
     pub(crate) name: &'static str,
+    /// Its text, the directive for editors on the first line included.
     pub(crate) text: &'static str,
 }
 
@@ -18,7 +19,7 @@ macro_rules! shipped {
         /// All of them, in alphabetical order.
         pub(crate) const ALL: &[Shipped] = &[$(Shipped {
             name: $name,
-            text: include_str!(concat!("../../../../configs/", $name, ".toml")),
+            text: include_str!(concat!("../../../configs/", $name, ".toml")),
         }),+];
     };
 }
@@ -109,9 +110,17 @@ pub(crate) fn near(typed: &Path) -> Vec<&'static str> {
 }
 
 impl Shipped {
+    /// Its text without the first line, which names the schema by a path that holds in `configs/` alone.
+    pub(crate) fn copy(&self) -> &'static str {
+        match self.text.split_once('\n') {
+            Some((directive, rest)) if directive.starts_with("#:schema") => rest,
+            _ => self.text,
+        }
+    }
+
     /// The first sentence of the comment at its head, on one line, without addresses.
     pub(crate) fn summary(&self) -> String {
-        let lines = self.text.lines().map_while(|line| line.strip_prefix('#'));
+        let lines = self.copy().lines().map_while(|line| line.strip_prefix('#'));
         let comment: Vec<&str> = lines.map(str::trim).take_while(|line| !line.is_empty()).collect();
         let comment = comment.join(" ");
         let mut ends = comment.match_indices(['.', '?']).map(|(at, _)| at + 1);
@@ -197,6 +206,16 @@ mod tests {
         }
         names.sort();
         assert_eq!(names, ALL.iter().map(|shipped| shipped.name).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_file_names_the_schema_and_a_copy_does_not() {
+        for shipped in ALL {
+            let directive = shipped.text.lines().next();
+            assert_eq!(directive, Some("#:schema ../tealight.schema.json"), "{}", shipped.name);
+            assert!(!shipped.copy().contains("#:schema"), "{}", shipped.name);
+            assert!(shipped.text.ends_with(shipped.copy()), "{}", shipped.name);
+        }
     }
 
     #[test]

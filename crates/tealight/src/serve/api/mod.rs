@@ -1,0 +1,6 @@
+//! The APIs: Hugging Face's tasks, OpenAI's completions, and what the playground asks.
+
+pub(super) mod check;
+pub(super) mod hf;
+pub(super) mod openai;
+pub(super) mod play;

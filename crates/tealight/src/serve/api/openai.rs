@@ -1,0 +1,231 @@
+//! OpenAI's completions (<https://platform.openai.com/docs/api-reference/completions>) for causal models.
+
+use std::ops::ControlFlow;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tealight_model::generation::Sampling;
+use tealight_train::inference::continuation::{Continuation, EndedBy, Settings};
+use tealight_train::storage::clock::since_1970;
+use tokio::sync::mpsc::{self, Sender};
+
+use super::check;
+use crate::serve::app::Shared;
+use crate::serve::fault::Fault;
+use crate::serve::http::body::{answer, json};
+use crate::serve::http::events;
+use crate::serve::models::catalogue::Item;
+use crate::serve::models::loaded::Loaded;
+use crate::serve::models::worker::Worker;
+
+/// Events that wait for a slow client; with more, its continuation ends.
+const PENDING: usize = 4096;
+/// The end of a stream.
+const DONE: &[u8] = b"data: [DONE]\n\n";
+
+/// `GET /v1/models`
+pub(in crate::serve) async fn models(State(app): State<Shared>) -> Response {
+    let model = |item: Item| json!({ "id": item.name, "object": "model", "created": 0, "owned_by": "local" });
+    let models: Vec<Value> = app.catalogue.items().into_iter().map(model).collect();
+    answer(&json!({ "object": "list", "data": models }))
+}
+
+/// What a client asks for. Keys that are not here are refused by name.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Completion {
+    model: String,
+    prompt: Prompt,
+    #[serde(default = "max_tokens")]
+    max_tokens: usize,
+    #[serde(default = "one")]
+    temperature: f64,
+    top_p: Option<f64>,
+    /// Not of OpenAI, but of `tealight generate`.
+    top_k: Option<usize>,
+    #[serde(default)]
+    seed: u64,
+    #[serde(default = "first")]
+    n: usize,
+    stop: Option<Prompt>,
+    #[serde(default)]
+    stream: bool,
+    #[serde(default)]
+    echo: bool,
+    /// An abuse identifier; without meaning here.
+    #[serde(default, rename = "user")]
+    _user: Value,
+}
+
+fn max_tokens() -> usize {
+    16
+}
+
+fn one() -> f64 {
+    1.
+}
+
+fn first() -> usize {
+    1
+}
+
+/// A text or a list of texts.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Prompt {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Prompt {
+    fn into_list(self) -> Vec<String> {
+        match self {
+            Self::One(text) => vec![text],
+            Self::Several(texts) => texts,
+        }
+    }
+}
+
+/// Prompts to continue, and how.
+struct Order {
+    name: String,
+    prompts: Vec<String>,
+    settings: Settings,
+    echo: bool,
+}
+
+/// `POST /v1/completions`
+pub(in crate::serve) async fn complete(
+    State(app): State<Shared>,
+    body: Body,
+) -> Result<Response, Fault> {
+    let completion: Completion = json(body).await?;
+    let is_streamed = completion.stream;
+    let order = completion.order()?;
+    let worker = app.catalogue.worker(&order.name)?;
+    if is_streamed {
+        return stream(&worker, order).await;
+    }
+    answer_whole(&worker, order).await
+}
+
+impl Completion {
+    fn order(self) -> Result<Order, Fault> {
+        let Self { temperature, top_p, top_k, .. } = self;
+        let sampling = Sampling { temperature, top_p, top_k, ..Sampling::default() };
+        let stop = self.stop.map_or(Vec::new(), Prompt::into_list);
+        let settings = check::continuation(sampling, self.seed, self.max_tokens, self.n, stop)?;
+        let prompts = self.prompt.into_list();
+        check::texts(prompts.iter().map(String::as_str))?;
+        Ok(Order { name: self.model, prompts, settings, echo: self.echo })
+    }
+}
+
+/// The number of tokens of prompts and continuations.
+#[derive(Default)]
+struct Usage {
+    prompt: usize,
+    completion: usize,
+}
+
+impl Usage {
+    fn as_json(&self) -> Value {
+        let Self { prompt, completion } = self;
+        let total = prompt + completion;
+        json!({ "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total })
+    }
+}
+
+/// All continuations in one answer.
+async fn answer_whole(worker: &Worker, order: Order) -> Result<Response, Fault> {
+    let name = order.name.clone();
+    let work = move |model: &Loaded| {
+        let mut choices = Vec::new();
+        let mut usage = Usage::default();
+        for (at, prompt) in order.prompts.iter().enumerate() {
+            let mut on_text = |_: usize, _: &str| ControlFlow::Continue(());
+            let continuations =
+                model.continuer()?.continue_text(prompt, &order.settings, &mut on_text)?;
+            usage.prompt += model.continuer()?.n_tokens(prompt)?;
+            for (row, one) in continuations.iter().enumerate() {
+                usage.completion += one.n_tokens;
+                let before = if order.echo { prompt } else { "" };
+                let text = format!("{before}{}", one.text);
+                choices.push(choice(at * order.settings.n + row, &text, Some(one)));
+            }
+        }
+        Ok((choices, usage))
+    };
+    let (choices, usage) = worker.run(work).await?;
+    let mut object = object(&name, &choices);
+    object["usage"] = usage.as_json();
+    Ok(answer(&object))
+}
+
+/// Continuations piece by piece, as server-sent events.
+///
+/// # Errors
+/// If the model is no causal one. A later error is an event.
+async fn stream(worker: &Worker, order: Order) -> Result<Response, Fault> {
+    let task = worker.task().await?;
+    if task != "text-generation" {
+        return Err(Fault::bad(format!(
+            "the model is one of the task \"{task}\", and cannot do \"text-generation\""
+        )));
+    }
+    let (pieces, received) = mpsc::channel(PENDING);
+    let worker = worker.clone();
+    tokio::spawn(async move {
+        let failed = pieces.clone();
+        if let Err(fault) = worker.run(move |model| write(model, &order, &pieces)).await {
+            let error = json!({ "error": { "message": fault.rule, "type": "server_error" } });
+            let _ = failed.send(events::data(&error)).await;
+        }
+        let _ = failed.send(Bytes::from_static(DONE)).await;
+    });
+    Ok(events::answer(received))
+}
+
+/// Sends each piece as soon as it is final. A client that is gone, or too slow, ends the continuation.
+fn write(model: &Loaded, order: &Order, pieces: &Sender<Bytes>) -> Result<(), Fault> {
+    let Order { name, prompts, settings, echo } = order;
+    let send = |choice: Value| {
+        let sent = pieces.try_send(events::data(&object(name, &[choice])));
+        if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    for (at, prompt) in prompts.iter().enumerate() {
+        let index = |row: usize| at * settings.n + row;
+        for row in 0..if *echo { settings.n } else { 0 } {
+            let _ = send(choice(index(row), prompt, None));
+        }
+        let mut on_text = |row: usize, text: &str| send(choice(index(row), text, None));
+        let continuations = model.continuer()?.continue_text(prompt, settings, &mut on_text)?;
+        for (row, one) in continuations.iter().enumerate() {
+            let _ = send(choice(index(row), "", Some(one)));
+        }
+    }
+    Ok(())
+}
+
+/// A choice; `ended` is the continuation at its end.
+fn choice(index: usize, text: &str, ended: Option<&Continuation>) -> Value {
+    let reason = ended.map(|one| match one.ended_by {
+        EndedBy::Length => "length",
+        EndedBy::End | EndedBy::Stop => "stop",
+    });
+    json!({ "text": text, "index": index, "logprobs": null, "finish_reason": reason })
+}
+
+fn object(name: &str, choices: &[Value]) -> Value {
+    let now = since_1970();
+    json!({
+        "id": format!("cmpl-{}", now.as_micros()),
+        "object": "text_completion",
+        "created": now.as_secs(),
+        "model": name,
+        "choices": choices,
+    })
+}

@@ -1,0 +1,200 @@
+//! What the playground asks: tokens, attention, continuations with probabilities, forecasts.
+
+use std::ops::{ControlFlow, Range};
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tealight_model::generation::Sampling;
+use tealight_train::inference::continuation::Settings;
+use tealight_train::task::RegisteredTask;
+use tealight_train::task::weather::{Decoding, rollout};
+use tealight_train::weather::{format, parse};
+use tokio::sync::mpsc;
+
+use super::check;
+use crate::pictures::attention::as_json;
+use crate::serve::app::Shared;
+use crate::serve::fault::Fault;
+use crate::serve::http::body::{answer, json};
+use crate::serve::http::events;
+use crate::serve::limits::{MAX_ATTENDED, MAX_DAYS};
+use crate::serve::models::loaded::{Kind, Loaded};
+
+/// The tokens in place of each token of a continuation.
+const N_BEST: usize = 5;
+
+/// `GET /models/NAME`: what the model is.
+pub(in crate::serve) async fn describe(
+    State(app): State<Shared>,
+    Path(name): Path<String>,
+) -> Result<Response, Fault> {
+    let worker = app.catalogue.worker(&name)?;
+    Ok(answer(&worker.run(|model| Ok(model.describe())).await?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OneText {
+    text: String,
+}
+
+async fn one_text(body: Body) -> Result<String, Fault> {
+    let OneText { text } = json(body).await?;
+    check::texts(std::iter::once(text.as_str()))?;
+    Ok(text)
+}
+
+/// `POST /models/NAME/tokens`: the tokens of a text, with the range of characters that each stands for.
+pub(in crate::serve) async fn tokens(
+    State(app): State<Shared>,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Response, Fault> {
+    let text = one_text(body).await?;
+    let worker = app.catalogue.worker(&name)?;
+    let tokens = worker.run(move |model| {
+        let tokenizer = model.tokenizer()?;
+        let token = |(id, span): (u32, Range<usize>)| {
+            let [start, end] = utf16(&text, &span);
+            json!({ "token": tokenizer.token(id), "start": start, "end": end })
+        };
+        Ok(tokenizer.spans(&text)?.into_iter().map(token).collect::<Vec<_>>())
+    });
+    Ok(answer(&tokens.await?))
+}
+
+/// A range of bytes as JavaScript counts, in units of UTF-16. A range within a character is widened to it.
+fn utf16(text: &str, span: &Range<usize>) -> [usize; 2] {
+    let [start, end] = [text.floor_char_boundary(span.start), text.ceil_char_boundary(span.end)];
+    [start, end].map(|at| text[..at].encode_utf16().count())
+}
+
+/// `POST /models/NAME/attention`: the attention maps of a text, or of days.
+pub(in crate::serve) async fn attention(
+    State(app): State<Shared>,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Response, Fault> {
+    let text = one_text(body).await?;
+    let worker = app.catalogue.worker(&name)?;
+    Ok(answer(&worker.run(move |model| attention_of(model, &text)).await?))
+}
+
+fn attention_of(model: &Loaded, text: &str) -> Result<Value, Fault> {
+    if let Kind::Weather(session) = &model.kind {
+        let days = parse(text).map_err(|error| Fault::bad(error.to_string()))?;
+        if days.len() > MAX_ATTENDED {
+            return Err(too_long(days.len()));
+        }
+        let maps = session.task.attend(&session.eval_model, text)?;
+        return Ok(as_json(maps.sequence, &maps.maps)?);
+    }
+    let n = model.tokenizer()?.encode(text)?.ids.len();
+    if n > MAX_ATTENDED {
+        return Err(too_long(n));
+    }
+    let maps = model.pretrained()?.attention_maps(text, &model.device)?;
+    Ok(as_json(json!({ "text": text }), &maps)?)
+}
+
+fn too_long(n: usize) -> Fault {
+    Fault::bad(format!(
+        "the text has {n} tokens, and attention is shown for at most {MAX_ATTENDED}"
+    ))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Continue {
+    text: String,
+    max_tokens: usize,
+    temperature: f64,
+    top_k: Option<usize>,
+    top_p: Option<f64>,
+    #[serde(default)]
+    seed: u64,
+}
+
+/// `POST /models/NAME/continuation`: server-sent events `{"text": …}`, then `{"choices": […]}` with the probability of
+/// each token.
+pub(in crate::serve) async fn continuation(
+    State(app): State<Shared>,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Response, Fault> {
+    let Continue { text, max_tokens, temperature, top_k, top_p, seed } = json(body).await?;
+    check::texts(std::iter::once(text.as_str()))?;
+    let sampling = Sampling { temperature, top_k, top_p, ..Sampling::default() };
+    let settings = check::continuation(sampling, seed, max_tokens, 1, Vec::new())?;
+    let worker = app.catalogue.worker(&name)?;
+    worker.run(|model| model.continuer().map(|_| ())).await?;
+    let (pieces, received) = mpsc::channel(max_tokens + 2);
+    tokio::spawn(async move {
+        let failed = pieces.clone();
+        let send = move |value: &Value| pieces.try_send(events::data(value)).is_ok();
+        let written = worker.run(move |model| write(model, &text, &settings, &send)).await;
+        if let Err(fault) = written {
+            let _ = failed.send(events::data(&json!({ "error": fault.rule }))).await;
+        }
+    });
+    Ok(events::answer(received))
+}
+
+fn write(
+    model: &Loaded,
+    text: &str,
+    settings: &Settings,
+    send: &dyn Fn(&Value) -> bool,
+) -> Result<(), Fault> {
+    let continuer = model.continuer()?;
+    let mut on_text = |_: usize, piece: &str| {
+        let is_sent = send(&json!({ "text": piece }));
+        if is_sent { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let written = continuer.continue_text(text, settings, &mut on_text)?;
+    let ids = written.first().map_or(&[][..], |one| &one.ids);
+    send(&json!({ "choices": continuer.choices(text, ids, N_BEST)? }));
+    Ok(())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Forecast {
+    days: String,
+    n_days: usize,
+    temperature: f64,
+    #[serde(default)]
+    seed: u64,
+}
+
+/// `POST /models/NAME/forecast`: the distribution of the next day, that of the rule, and days that follow.
+pub(in crate::serve) async fn forecast(
+    State(app): State<Shared>,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Response, Fault> {
+    let Forecast { days, n_days, temperature, seed } = json(body).await?;
+    let start = parse(&days).map_err(|error| Fault::bad(error.to_string()))?;
+    check::number("the number of days given", start.len(), 10 * MAX_DAYS)?;
+    check::number("n_days", n_days, MAX_DAYS)?;
+    let worker = app.catalogue.worker(&name)?;
+    let forecast = worker.run(move |model| {
+        let Kind::Weather(session) = &model.kind else {
+            return Err(model.cannot("weather-forecast"));
+        };
+        let decoding = Decoding::Sample { seed, temperature, top_k: None };
+        let forecast = rollout(&session.task, &session.eval_model, &start, n_days, &decoding)?;
+        let days: Vec<String> =
+            forecast.sequences.iter().map(|sequence| format(&sequence.days)).collect();
+        Ok(json!({
+            "next": forecast.next,
+            "exact": session.task.exact(&start),
+            "days": days.first(),
+            "n_unknown": forecast.n_unknown,
+        }))
+    });
+    Ok(answer(&forecast.await?))
+}

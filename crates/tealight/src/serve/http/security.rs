@@ -1,0 +1,235 @@
+//! Who may send a request, and what browsers may do with the answer.
+//!
+//! ```text
+//! Host      a loopback name, or the one given by `--host`: a name of a stranger that resolves to this machine
+//!           (DNS rebinding) is refused
+//! Origin    of a POST, if there is one: the host itself
+//! token     bearer or cookie, on all requests if there is one
+//! ```
+//!
+//! There are no CORS headers, so no page of another origin reads an answer.
+
+use std::hint::black_box;
+use std::net::IpAddr;
+
+use anyhow::{Result, bail};
+use axum::extract::Request;
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::http::uri::Authority;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use sha2::{Digest, Sha256};
+
+use crate::serve::fault::Fault;
+
+/// The cookie that holds the token.
+const COOKIE: &str = "tealight-token";
+/// The shortest token, in bytes.
+const MIN_TOKEN: usize = 16;
+
+/// The content types of a POST. A page of another origin can send none of them without asking first.
+const CONTENT_TYPES: [&str; 4] =
+    ["application/json", "image/png", "image/jpeg", "application/octet-stream"];
+
+/// The policy for answers that are no pages.
+const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
+
+/// Who may send a request.
+#[derive(Debug)]
+pub(in crate::serve) struct Access {
+    /// The host given by `--host`.
+    host: String,
+    ip: IpAddr,
+    token: Option<String>,
+}
+
+impl Access {
+    /// The access to a server on `ip`, the address of `host`.
+    ///
+    /// # Errors
+    /// If the address is not loopback and there is no token, or if the token is no usable one.
+    pub(in crate::serve) fn new(host: &str, ip: IpAddr, token: Option<String>) -> Result<Self> {
+        match &token {
+            None if !ip.is_loopback() => bail!(
+                "`--host {host}` lets other machines connect, so it requires `--token` or `TEALIGHT_TOKEN`: a secret of \
+                 at least {MIN_TOKEN} letters and digits"
+            ),
+            Some(token) if token.len() < MIN_TOKEN || !token.bytes().all(is_usable) => bail!(
+                "the token must have at least {MIN_TOKEN} characters, all of them ASCII letters, digits, `-`, `_`, `.` or `~`"
+            ),
+            _ => Ok(Self { host: host.to_owned(), ip, token }),
+        }
+    }
+
+    /// The token, if one is required.
+    pub(in crate::serve) fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
+    /// Whether the request may be answered.
+    pub(in crate::serve) fn check(&self, request: &Request) -> Result<(), Fault> {
+        let (method, headers) = (request.method(), request.headers());
+        if ![Method::GET, Method::HEAD, Method::POST].contains(method) {
+            let rule = format!("the method {method} is not supported: expected GET, HEAD or POST");
+            return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, rule));
+        }
+        let host = host_of(request)?;
+        self.check_host(&host)?;
+        if method == Method::POST {
+            check_origin(headers, &host)?;
+        }
+        self.check_token(headers)?;
+        if method == Method::POST { check_content_type(headers) } else { Ok(()) }
+    }
+
+    fn check_host(&self, host: &Authority) -> Result<(), Fault> {
+        let name = host.host().trim_start_matches('[').trim_end_matches(']');
+        let ip: Option<IpAddr> = name.parse().ok();
+        let is_given = name.eq_ignore_ascii_case(&self.host) || ip == Some(self.ip);
+        let is_loopback =
+            name.eq_ignore_ascii_case("localhost") || ip.is_some_and(|ip| ip.is_loopback());
+        // Every address of the machine; a name could be that of a stranger.
+        let is_any = self.ip.is_unspecified() && ip.is_some();
+        if is_given || is_loopback || is_any {
+            return Ok(());
+        }
+        let rule = format!(
+            "the host `{name}` of the request is neither a loopback name nor the host that the server was started with"
+        );
+        Err(Fault::new(StatusCode::FORBIDDEN, rule))
+    }
+
+    fn check_token(&self, headers: &HeaderMap) -> Result<(), Fault> {
+        let Some(token) = &self.token else { return Ok(()) };
+        let sent = bearer(headers).into_iter().chain(cookies(headers));
+        let mut is_right = false;
+        for one in sent {
+            is_right |= is_same(one, token);
+        }
+        if is_right {
+            return Ok(());
+        }
+        let rule = "a token is required: `Authorization: Bearer TOKEN`, or open `/?token=TOKEN` once in a browser";
+        Err(Fault::new(StatusCode::UNAUTHORIZED, rule))
+    }
+
+    /// The answer to `/?token=…`: sets the cookie, and leads to the page without the token in its address. `None` for
+    /// any other request.
+    pub(in crate::serve) fn sign_in(&self, request: &Request) -> Option<Response> {
+        let sent = request.uri().query()?.strip_prefix("token=")?;
+        if request.uri().path() != "/" || request.method() != Method::GET {
+            return None;
+        }
+        let host = host_of(request).and_then(|host| self.check_host(&host));
+        if let Err(fault) = host {
+            return Some(fault.into_response());
+        }
+        let home = (header::LOCATION, "/".to_owned());
+        let Some(token) = &self.token else {
+            return Some((StatusCode::SEE_OTHER, [home]).into_response());
+        };
+        if !is_same(sent, token) {
+            let fault = Fault::new(StatusCode::UNAUTHORIZED, "the token of the address is wrong");
+            return Some(fault.into_response());
+        }
+        let cookie = format!("{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/");
+        let headers = [home, (header::SET_COOKIE, cookie)];
+        Some((StatusCode::SEE_OTHER, headers).into_response())
+    }
+}
+
+fn is_usable(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte)
+}
+
+/// Whether two secrets are the same, in a time that depends on neither: their digests are compared as a whole.
+fn is_same(one: &str, other: &str) -> bool {
+    let [one, other] = [one, other].map(|text| Sha256::digest(text.as_bytes()));
+    black_box(one.iter().zip(&other).fold(0, |differs, (a, b)| differs | (a ^ b))) == 0
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token)
+}
+
+fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let lines = headers.get_all(header::COOKIE).into_iter().filter_map(|line| line.to_str().ok());
+    let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
+    pairs.filter(|(name, _)| name.trim() == COOKIE).map(|(_, value)| value.trim())
+}
+
+/// The host that the request is for.
+fn host_of(request: &Request) -> Result<Authority, Fault> {
+    let mut sent = request.headers().get_all(header::HOST).into_iter();
+    let host = match (sent.next(), sent.next()) {
+        (Some(one), None) => one.to_str().ok().and_then(|host| host.parse().ok()),
+        _ => None,
+    };
+    host.ok_or_else(|| Fault::bad("the request needs one valid header `Host`"))
+}
+
+/// A browser names the origin of a POST: it must be this server.
+fn check_origin(headers: &HeaderMap, host: &Authority) -> Result<(), Fault> {
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let text = origin.to_str().unwrap_or_default();
+    let place = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    if place.is_some_and(|place| place.eq_ignore_ascii_case(host.as_str())) {
+        return Ok(());
+    }
+    let rule = format!("the origin `{text}` of the request is not this server, `{host}`");
+    Err(Fault::new(StatusCode::FORBIDDEN, rule))
+}
+
+/// A POST is JSON or a picture. Without a content type it must come from outside of a browser: a browser names an origin.
+fn check_content_type(headers: &HeaderMap) -> Result<(), Fault> {
+    let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default());
+    let kind = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim());
+    let is_known = match kind {
+        Some(kind) => CONTENT_TYPES.iter().any(|known| kind.eq_ignore_ascii_case(known)),
+        None => !headers.contains_key(header::ORIGIN),
+    };
+    if is_known {
+        return Ok(());
+    }
+    let rule = format!(
+        "the content type `{}` is not supported: expected {}",
+        kind.unwrap_or_default(),
+        CONTENT_TYPES.join(", ")
+    );
+    Err(Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, rule))
+}
+
+/// Adds to an answer what a browser may do with it.
+pub(in crate::serve) fn restrict(headers: &mut HeaderMap) {
+    for (name, value) in [
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("x-frame-options", "DENY"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cache-control", "no-store"),
+    ] {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(NOTHING));
+}
+
+/// The policy of a page: scripts and styles with these texts only, and connections to this server.
+pub(in crate::serve) fn policy_of_page(scripts: &[&str], styles: &[&str]) -> String {
+    let (scripts, styles) = (digests(scripts), digests(styles));
+    format!(
+        "default-src 'none'; script-src{scripts}; style-src{styles}; img-src 'self' data: blob:; connect-src 'self'; \
+         base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )
+}
+
+/// The digests of texts, in the words of the policy; `'none'` if there are none.
+fn digests(texts: &[&str]) -> String {
+    let digest = |text: &&str| {
+        format!(" 'sha256-{}'", BASE64_STANDARD.encode(Sha256::digest(text.as_bytes())))
+    };
+    if texts.is_empty() { " 'none'".to_owned() } else { texts.iter().map(digest).collect() }
+}

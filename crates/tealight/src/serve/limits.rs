@@ -1,0 +1,38 @@
+//! The limits on what a client may send and hold.
+
+use std::time::Duration;
+
+/// Connections at one time. Others wait in the system's queue.
+pub(super) const MAX_CONNECTIONS: usize = 256;
+/// Pages at one time that are followed live.
+pub(super) const MAX_FOLLOWERS: usize = 64;
+/// The time for a request's header, and for which a connection may stay open without a request.
+pub(super) const HEADER_TIME: Duration = Duration::from_secs(10);
+/// The bytes of a request's header.
+pub(super) const MAX_HEADER: usize = 64 << 10;
+/// The time for a request's body.
+pub(super) const BODY_TIME: Duration = Duration::from_secs(20);
+/// The time for which a client may accept no byte of an answer.
+pub(super) const WRITE_TIME: Duration = Duration::from_secs(20);
+/// The bytes of a request in JSON.
+pub(super) const MAX_JSON: usize = 1 << 20;
+/// The bytes of a picture, and of a request in JSON that holds one.
+pub(super) const MAX_PICTURE: usize = 16 << 20;
+/// The bytes of a text.
+pub(super) const MAX_TEXT: usize = 64 << 10;
+/// The texts of a request.
+pub(super) const MAX_TEXTS: usize = 256;
+/// The tokens of a continuation.
+pub(super) const MAX_NEW_TOKENS: usize = 4096;
+/// The continuations of a prompt.
+pub(super) const MAX_CONTINUATIONS: usize = 16;
+/// The days of a forecast.
+pub(super) const MAX_DAYS: usize = 100;
+/// The tokens of a text whose attention maps are sent: their size grows with the square.
+pub(super) const MAX_ATTENDED: usize = 128;
+/// The candidates for a mask.
+pub(super) const MAX_TOP_K: usize = 1000;
+/// Requests that wait for a model. More are answered at once with 503.
+pub(super) const MAX_WAITING: usize = 512;
+/// Requests that a forward pass answers together.
+pub(super) const MAX_TOGETHER: usize = 64;

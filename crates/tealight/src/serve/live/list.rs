@@ -1,0 +1,79 @@
+//! `/events`: the list of runs and models whenever it has changed.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json};
+use tealight_train::config::ConfigSource;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use super::run::state;
+use crate::serve::app::{App, Shared};
+use crate::serve::fault::Fault;
+use crate::serve::http::events;
+use crate::serve::models::catalogue::Item;
+
+/// The time between two searches.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The bytes at the end of `metrics.jsonl` among which the last line is looked for.
+const END: u64 = 4096;
+/// Without a change, the list is sent again after so many searches, which finds out that a client is gone.
+const SEARCHES: usize = 10;
+
+pub(in crate::serve) async fn follow(State(app): State<Shared>) -> Result<Response, Fault> {
+    let place = app.follow()?;
+    let (sender, receiver) = mpsc::channel(4);
+    tokio::spawn(async move {
+        let (mut before, mut unchanged) = (None, 0);
+        loop {
+            let searched = app.clone();
+            let Ok(list) = spawn_blocking(move || list(&searched)).await else { break };
+            unchanged = if before.as_ref() == Some(&list) { unchanged + 1 } else { 0 };
+            let is_due = unchanged % SEARCHES == 0;
+            if is_due && sender.send(events::data(&list)).await.is_err() {
+                break;
+            }
+            before = Some(list);
+            sleep(PAUSE).await;
+        }
+        drop(place);
+    });
+    Ok(events::answer(receiver))
+}
+
+/// All runs and models, after a search.
+fn list(app: &App) -> Value {
+    app.catalogue.scan();
+    app.catalogue.items().iter().map(line).collect()
+}
+
+fn line(item: &Item) -> Value {
+    let Item { name, path, is_run } = item;
+    let (task, state, step) =
+        if *is_run { (task(path), Some(state(path)), last_step(path)) } else { (None, None, None) };
+    json!({ "name": name, "is_run": is_run, "task": task, "state": state, "step": step })
+}
+
+/// The task in the configuration of a run.
+fn task(run: &Path) -> Option<String> {
+    let source = ConfigSource::read(&run.join("resolved.toml"), &[]).ok()?;
+    source.value("task.kind").ok()?
+}
+
+/// The step of the last whole line of `metrics.jsonl`.
+fn last_step(run: &Path) -> Option<u64> {
+    let mut file = File::open(run.join("metrics.jsonl")).ok()?;
+    let len = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(END))).ok()?;
+    let mut bytes = Vec::new();
+    file.take(END).read_to_end(&mut bytes).ok()?;
+    let mut lines = bytes.split(|&byte| byte == b'\n').rev();
+    let last: Value = lines.find_map(|line| serde_json::from_slice(line).ok())?;
+    last["step"].as_u64()
+}

@@ -1,0 +1,6 @@
+//! Models: a table by name, a thread for each that is asked, and what it answers together.
+
+pub(super) mod batch;
+pub(super) mod catalogue;
+pub(super) mod loaded;
+pub(super) mod worker;

@@ -1,0 +1,226 @@
+"use strict";
+
+const text = document.getElementById("text");
+const picture = document.getElementById("picture");
+const columns = document.getElementById("columns");
+/** Ranges of characters of the text that are hidden from the models. */
+let hidden = [];
+let days = "RCSRCSRCSR";
+const WEATHER = { R: "🌧️", C: "☁️", S: "☀️" };
+
+/** The text with a mask in place of each hidden range. */
+function maskedText(mask) {
+  let result = text.value;
+  for (const [start, end] of [...hidden].sort((a, b) => b[0] - a[0])) {
+    result = result.slice(0, start) + mask + result.slice(end);
+  }
+  return result;
+}
+
+function bar(name, value, second) {
+  const bars = make("span", {});
+  for (const [one, kind] of [[value, ""], [second, "second"]]) {
+    if (one === undefined) continue;
+    const line = make("i", { className: kind });
+    line.style.width = 100 * Math.max(0, Math.min(1, one)) + "%";
+    bars.append(line);
+  }
+  const number = second === undefined ? percent(value) : `${percent(value)} ${percent(second)}`;
+  return make("div", { className: "bar" }, make("span", { title: name }, name), bars, make("span", {}, number));
+}
+
+/** What the heads of a model read: hovering or focusing a token shows its row. */
+function heads(maps) {
+  const layer = make("select", {}, ...maps.layers.map((one, at) => make("option", { value: at }, one.name)));
+  layer.value = maps.layers.length - 1;
+  const head = make("select", {});
+  const tokens = make("div", { className: "tokens" });
+  function names() {
+    const n = maps.layers[layer.value].weights.length;
+    head.replaceChildren(make("option", { value: "mean" }, "mean"),
+      ...Array.from({ length: n }, (_, at) => make("option", { value: at }, String(at + 1))));
+    show();
+  }
+  function row(query) {
+    const { weights, keys } = maps.layers[layer.value];
+    const chosen = head.value === "mean" ? weights : [weights[head.value]];
+    return keys.map((_, key) => chosen.reduce((sum, one) => sum + one[query][key], 0) / chosen.length);
+  }
+  function show() {
+    const { queries } = maps.layers[layer.value];
+    const spans = queries.map((token, at) => {
+      const span = make("span", { tabIndex: 0 }, token);
+      const light = () => row(at).forEach((weight, key) => {
+        spans[key].style.background = `color-mix(in srgb, var(--second) ${Math.round(100 * Math.min(1, weight))}%, transparent)`;
+        spans[key].title = `${queries[at]} reads ${percent(weight)} from ${queries[key]}`;
+      });
+      span.onmouseenter = light;
+      span.onfocus = light;
+      return span;
+    });
+    tokens.replaceChildren(...spans);
+    spans[0]?.onfocus();
+  }
+  layer.onchange = names;
+  head.onchange = show;
+  names();
+  return make("section", {}, make("h2", {}, "What the heads read"),
+    make("label", {}, "layer", layer), make("label", {}, "head", head), tokens,
+    make("p", { className: "dim" }, "Point at a token: the darker another one, the more is read from it."));
+}
+
+async function attention(model, sequence) {
+  try {
+    return heads(await ask(modelPath(model.name) + "/attention", { text: sequence }));
+  } catch (error) {
+    return make("p", { className: "dim" }, error.message);
+  }
+}
+
+async function tokenButtons(model) {
+  const tokens = await ask(modelPath(model.name) + "/tokens", { text: text.value });
+  const buttons = tokens.filter(token => token.end > token.start).map(token => {
+    const range = [token.start, token.end];
+    const at = hidden.findIndex(([start, end]) => start < range[1] && range[0] < end);
+    const button = make("button", { type: "button", "aria-pressed": String(at >= 0) }, token.token);
+    button.onclick = () => {
+      if (at >= 0) hidden.splice(at, 1); else hidden.push(range);
+      refresh();
+    };
+    return button;
+  });
+  return make("div", { className: "tokens", role: "group", "aria-label": "tokens: click to hide" }, ...buttons);
+}
+
+const views = {
+  async "fill-mask"(model) {
+    const parts = [make("p", { className: "dim" }, "Click a token to hide it."), await tokenButtons(model)];
+    const masked = maskedText(model.mask_token);
+    if (masked.includes(model.mask_token) || /\[MASK\]|<mask>/.test(masked)) {
+      const answer = await ask(modelPath(model.name), { inputs: masked, parameters: { top_k: 8 } });
+      const masks = Array.isArray(answer[0]) ? answer : [answer];
+      masks.forEach((candidates, at) => parts.push(
+        make("h2", {}, masks.length > 1 ? `Candidates for mask ${at + 1}` : "Candidates"),
+        ...candidates.map(one => bar(one.token_str, one.score))));
+    }
+    parts.push(await attention(model, masked));
+    return parts;
+  },
+  async "text-classification"(model) {
+    const [scores] = await ask(modelPath(model.name), { inputs: text.value });
+    return [make("h2", {}, "Labels"), ...scores.map(one => bar(one.label, one.score)), await attention(model, text.value)];
+  },
+  async "feature-extraction"(model) {
+    const answer = await ask(modelPath(model.name) + "/pipeline/feature-extraction", { inputs: text.value });
+    const numbers = typeof answer[0] === "number" ? answer : answer[0][0];
+    return [make("p", {}, `${numbers.length} numbers, the first: ${numbers.slice(0, 5).map(one => one.toFixed(3)).join(", ")} …`),
+      await attention(model, text.value)];
+  },
+  async "image-classification"(model) {
+    const file = picture.files[0];
+    if (!file) return [make("p", { className: "dim" }, "Choose a picture above.")];
+    const scores = await ask(modelPath(model.name), file, { type: "application/octet-stream" });
+    const shown = make("img", { src: URL.createObjectURL(file), alt: "the chosen picture" });
+    shown.onload = () => URL.revokeObjectURL(shown.src);
+    return [shown, ...scores.map(one => bar(one.label, one.score))];
+  },
+  async "text-generation"(model) {
+    const number = (name, value, step, min) => make("input", { type: "number", name, value, step, min });
+    const inputs = { max_tokens: number("max_tokens", 40, 1, 1), temperature: number("temperature", 0.8, 0.1, 0),
+      top_k: number("top_k", "", 1, 1), top_p: number("top_p", "", 0.05, 0), seed: number("seed", 0, 1, 0) };
+    const labels = Object.entries(inputs).map(([name, input]) => make("label", {}, name.replace("_", "-"), input));
+    const written = make("p", { className: "written", "aria-live": "polite" });
+    const details = make("div", {});
+    const button = make("button", { type: "button" }, "Continue");
+    button.onclick = () => report(details, async () => {
+      const body = { text: text.value };
+      for (const [name, input] of Object.entries(inputs)) if (input.value !== "") body[name] = Number(input.value);
+      written.replaceChildren(make("span", { className: "dim" }, text.value));
+      details.replaceChildren();
+      const response = await ask(modelPath(model.name) + "/continuation", body, { stream: true });
+      await readEvents(response, event => {
+        if (event.error) throw new Error(event.error);
+        if (event.text) written.append(event.text);
+        if (event.choices) written.replaceChildren(written.firstChild, ...event.choices.map(choice => tokenOf(choice, details)));
+      });
+    });
+    return [make("div", {}, ...labels), button, written, details, await attention(model, text.value)];
+  },
+  async "weather-forecast"(model) {
+    const parts = [make("p", { className: "dim" }, "Click a day to change it.")];
+    const buttons = [...days].map((day, at) => {
+      const button = make("button", { type: "button", "aria-label": `day ${at + 1}: ${day}` }, WEATHER[day]);
+      button.onclick = () => {
+        days = days.slice(0, at) + { R: "C", C: "S", S: "R" }[day] + days.slice(at + 1);
+        refresh();
+      };
+      return button;
+    });
+    const change = (label, next) => {
+      const button = make("button", { type: "button" }, label);
+      button.onclick = () => { days = next; refresh(); };
+      return button;
+    };
+    parts.push(make("div", { className: "tokens" }, ...buttons, change("add a day", days + "S"), change("remove", days.slice(0, -1) || "S")));
+    const answer = await ask(modelPath(model.name) + "/forecast", { days, n_days: 14, temperature: 1 });
+    parts.push(make("h2", {}, "The next day"), ...Object.values(WEATHER).map((day, at) => bar(day, answer.next[at], answer.exact?.[at])));
+    if (answer.exact) parts.push(make("p", { className: "dim" }, "Above the model, below the exact probability of the rule."));
+    if (answer.n_unknown > 0) parts.push(make("p", { className: "dim" }, `The model reads ${answer.n_unknown} more days: averaged over days that it draws.`));
+    parts.push(make("p", {}, "then ", answer.days), await attention(model, days));
+    return parts;
+  },
+};
+
+/** A written token; pointing at it shows what else was likely. */
+function tokenOf(choice, details) {
+  const span = make("span", { tabIndex: 0, title: percent(choice.probability) }, choice.token);
+  span.style.background = `color-mix(in srgb, var(--accent) ${Math.round(45 * (1 - choice.probability))}%, transparent)`;
+  const show = () => details.replaceChildren(make("h2", {}, "In this place"), ...choice.best.map(([token, p]) => bar(token, p)));
+  span.onmouseenter = show;
+  span.onfocus = show;
+  return span;
+}
+
+/** Runs `work`; an error is shown in `place`. */
+async function report(place, work) {
+  try {
+    await work();
+  } catch (error) {
+    place.replaceChildren(make("p", { className: "fault", role: "alert" }, error.message));
+  }
+}
+
+/** The part of the page that shows one model. */
+function column(select) {
+  const body = make("div", {});
+  let model = null, version = 0;
+  const show = () => report(body, async () => {
+    const current = ++version;
+    if (model?.name !== select.value) {
+      body.replaceChildren(make("p", { className: "dim" }, select.value === "" ? "" : "loading …"));
+      model = null;
+      if (select.value === "") return;
+      const described = await ask(modelPath(select.value));
+      if (current !== version) return;
+      model = { name: select.value, ...described };
+    }
+    const view = views[model.task];
+    const parts = await view(model);
+    // A later change may have been answered first.
+    if (current === version) body.replaceChildren(make("p", { className: "dim" }, model.task), ...parts);
+  });
+  select.onchange = show;
+  columns.append(make("section", { className: "panel", "aria-label": select.ariaLabel ?? "model" }, select, body));
+  return show;
+}
+
+const shows = [...document.querySelectorAll("select.model")].map(column);
+const refresh = () => shows.forEach(show => show());
+let waiting = null;
+text.oninput = () => {
+  hidden = [];
+  clearTimeout(waiting);
+  waiting = setTimeout(refresh, 300);
+};
+picture.onchange = refresh;
+refresh();

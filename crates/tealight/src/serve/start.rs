@@ -1,0 +1,98 @@
+//! Starts the server, and ends it with Ctrl-C or SIGTERM.
+
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+
+use super::app::App;
+use super::counters::Counters;
+use super::http::connections;
+use super::http::security::Access;
+use super::models::catalogue::Catalogue;
+use super::models::worker::Settings;
+use super::routes;
+use crate::args::serve::Serve;
+use crate::terminal::output::{log, print};
+
+/// Serves until a signal ends it.
+pub(crate) fn run(args: &Serve) -> Result<()> {
+    let counters = Arc::new(Counters::default());
+    let precision = args.computation.precision.of_products();
+    let settings = Settings { weights: args.weights, precision, counters: counters.clone() };
+    let address = address(&args.host, args.port)?;
+    let token = args.token.clone().or_else(|| std::env::var("TEALIGHT_TOKEN").ok());
+    let access = Access::new(&args.host, address.ip(), token)?;
+    let catalogue = Catalogue::new(&args.paths, settings)?;
+    let listener = listen(address)?;
+    let port = listener.local_addr()?.port();
+    let app = Arc::new(App::new(access, catalogue, counters));
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let mut stopped = signals()?;
+        tokio::spawn(connections::accept(listener, routes::router(app.clone())));
+        announce(&app, args, port)?;
+        stopped.recv().await;
+        anyhow::Ok(())
+    })?;
+    log("stopped");
+    end(runtime);
+    Ok(())
+}
+
+/// The address that `host` stands for.
+fn address(host: &str, port: u16) -> Result<SocketAddr> {
+    let name = host.trim_start_matches('[').trim_end_matches(']');
+    let addresses = (name, port).to_socket_addrs();
+    let first = addresses.with_context(|| format!("`--host {host}` is no address"))?.next();
+    first.ok_or_else(|| anyhow!("`--host {host}` has no address"))
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let listener = TcpListener::bind(address).with_context(|| {
+        let (ip, port) = (address.ip(), address.port());
+        format!("cannot listen on {ip}, port {port}: choose another `--port`, or 0 for a free one")
+    })?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Says where the server is.
+fn announce(app: &App, args: &Serve, port: u16) -> Result<()> {
+    let name = match args.host.parse() {
+        Ok(IpAddr::V6(ip)) => format!("[{ip}]"),
+        _ => args.host.clone(),
+    };
+    let query = app.access.token().map_or(String::new(), |token| format!("?token={token}"));
+    print(&format!("http://{name}:{port}/{query}\n"))?;
+    log(&format!("serving {} runs and models; Ctrl-C stops", app.catalogue.items().len()));
+    Ok(())
+}
+
+/// Receives when a signal to stop comes.
+fn signals() -> Result<mpsc::Receiver<()>> {
+    let (stop, stopped) = mpsc::channel(1);
+    let by_interrupt = stop.clone();
+    tokio::spawn(async move {
+        let _ = tokio::signal::ctrl_c().await;
+        let _ = by_interrupt.try_send(());
+    });
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut termination = signal(SignalKind::terminate())?;
+        tokio::spawn(async move {
+            termination.recv().await;
+            let _ = stop.try_send(());
+        });
+    }
+    Ok(stopped)
+}
+
+/// Closes all connections. A model that computes is not waited for: its thread ends with the process.
+fn end(runtime: Runtime) {
+    runtime.shutdown_background();
+}

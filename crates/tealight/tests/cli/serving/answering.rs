@@ -1,0 +1,206 @@
+//! The API gives what the commands give.
+
+use serde_json::{Value, json};
+
+use super::client::Server;
+use crate::program::{Folder, Result, golden_model};
+
+/// The largest difference of a probability between one text and several, in one forward pass.
+const TOLERANCE: f64 = 1e-6;
+
+fn assert_near(one: &Value, other: &Value) {
+    match (one, other) {
+        (Value::Array(a), Value::Array(b)) => {
+            assert_eq!(a.len(), b.len(), "{one} {other}");
+            a.iter().zip(b).for_each(|(a, b)| assert_near(a, b));
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            assert_eq!(a.len(), b.len(), "{one} {other}");
+            a.iter().for_each(|(key, value)| assert_near(value, &b[key]));
+        }
+        (Value::Number(a), Value::Number(b)) => {
+            let difference = a.as_f64().unwrap_or(f64::NAN) - b.as_f64().unwrap_or(f64::NAN);
+            assert!(difference.abs() < TOLERANCE, "{a} {b}");
+        }
+        _ => assert_eq!(one, other),
+    }
+}
+
+#[test]
+fn masks_are_filled_as_by_the_command() -> Result {
+    let (folder, model) = (Folder::new()?, golden_model("bert"));
+    let server = Server::start(&folder, &[&model])?;
+    let one = folder.json(&["fill-mask", &model, "the [MASK] dog", "--json"])?;
+    assert_near(&server.ask("/models/bert", &json!({ "inputs": "the [MASK] dog" }))?, &one);
+    assert_near(&server.ask("/", &json!({ "inputs": ["the [MASK] dog"] }))?, &one);
+    let several =
+        folder.json(&["fill-mask", &model, "the [MASK] dog", "[MASK] [MASK]", "--json"])?;
+    let body =
+        json!({ "inputs": ["the [MASK] dog", "[MASK] [MASK]"], "options": { "use_cache": false } });
+    assert_near(&server.ask("/models/bert", &body)?, &several);
+    let given = folder.json(&["fill-mask", &model, "a [MASK]", "--targets", "the", "--json"])?;
+    let parameters = json!({ "targets": ["the"], "top_k": 3 });
+    let body = json!({ "inputs": "a [MASK]", "parameters": parameters });
+    assert_near(&server.ask("/models/bert/pipeline/fill-mask", &body)?, &given);
+    Ok(())
+}
+
+#[test]
+fn texts_are_classified_and_embedded_as_by_the_commands() -> Result {
+    let folder = Folder::new()?;
+    let [classifier, bert] = ["bert_cls", "bert"].map(golden_model);
+    let server = Server::start(&folder, &[&classifier, &bert])?;
+    let command = folder.json(&["classify", &classifier, "a dog", "the end", "--json"])?;
+    let scores: Value = (0..2).map(|at| command["classified"][at]["scores"].clone()).collect();
+    let body = json!({ "inputs": ["a dog", "the end"] });
+    assert_near(&server.ask("/models/bert_cls", &body)?, &scores);
+    let one = server
+        .ask("/models/bert_cls", &json!({ "inputs": "a dog", "parameters": { "top_k": 1 } }))?;
+    assert_near(&one, &json!([[scores[0][0]]]));
+
+    // The folder does not say how to pool: the states of the tokens, whose mean is what the command takes.
+    let path = "/models/bert/pipeline/feature-extraction";
+    let states = server.ask(path, &json!({ "inputs": "the dog" }))?;
+    let tokens = states[0].as_array().ok_or("tokens")?;
+    let text = folder.succeed(&["embed", &bert, "the dog", "--json"])?.stdout;
+    let vector: Value = serde_json::from_str(&text)?;
+    let vector = vector["embedding"].as_array().ok_or("a vector")?;
+    for (at, value) in vector.iter().enumerate() {
+        let sum: f64 = tokens.iter().filter_map(|token| token[at].as_f64()).sum();
+        let difference = sum / tokens.len() as f64 - value.as_f64().ok_or("a number")?;
+        assert!(difference.abs() < 1e-5, "{at}: {difference}");
+    }
+    let answer =
+        server.post("/models/bert/pipeline/text-classification", &json!({ "inputs": "a" }))?;
+    answer.assert_refused(400, "is one of the task \"fill-mask\"");
+    let answer = server.post("/", &json!({ "inputs": "a" }))?;
+    answer.assert_refused(400, "there are 2 models");
+    Ok(())
+}
+
+#[test]
+fn pictures_are_classified_from_bytes_and_from_base64() -> Result {
+    let (folder, model) = (Folder::new()?, golden_model("vit"));
+    let server = Server::start(&folder, &[&model])?;
+    let picture = std::fs::read_dir(&model)?.flatten().map(|file| file.path());
+    let picture = picture.filter(|path| path.extension().is_some_and(|it| it == "png")).min();
+    let picture = picture.ok_or("a picture beside the model")?;
+    let path = picture.to_string_lossy().into_owned();
+    let expected = folder.json(&["classify", &model, &path, "--json"])?;
+    let bytes = std::fs::read(&picture)?;
+    for head in [&["Content-Type: image/png"][..], &[]] {
+        let answer = server.request("POST /models/vit", head, &bytes)?;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_near(&answer.json()?, &expected);
+    }
+    let answer = server.request("POST /models/vit", &["Content-Type: image/png"], b"no picture")?;
+    assert_eq!(answer.status, 400, "{answer:?}");
+    Ok(())
+}
+
+#[test]
+fn texts_are_continued_whole_and_piece_by_piece() -> Result {
+    let (folder, model) = (Folder::new()?, golden_model("gpt2"));
+    let server = Server::start(&folder, &[&model])?;
+    let args = ["generate", &model, "the", "--max-tokens", "7", "--seed", "5", "-n", "2", "--json"];
+    let expected = folder.json(&args)?;
+    let body = json!({ "model": "gpt2", "prompt": "the", "max_tokens": 7, "seed": 5, "n": 2 });
+    let whole = server.ask("/v1/completions", &body)?;
+    assert_eq!(whole["object"], "text_completion");
+    for row in 0..2 {
+        assert_eq!(
+            whole["choices"][row]["text"], expected["continuations"][row]["text"],
+            "{whole}"
+        );
+    }
+    let usage = &whole["usage"];
+    let n = |key: &str| usage[key].as_u64().unwrap_or(0);
+    assert!(n("prompt_tokens") > 0 && n("completion_tokens") > 0, "{usage}");
+
+    let streamed = json!({ "model": "gpt2", "prompt": "the", "max_tokens": 7, "seed": 5, "n": 2, "stream": true });
+    let answer = server.post("/v1/completions", &streamed)?;
+    assert!(answer.head.contains("content-type: text/event-stream"), "{answer:?}");
+    let lines: Vec<&str> =
+        answer.body.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    assert_eq!(lines.last(), Some(&"[DONE]"), "{lines:?}");
+    let mut texts = [String::new(), String::new()];
+    for line in &lines[..lines.len() - 1] {
+        let event: Value = serde_json::from_str(line)?;
+        let choice = &event["choices"][0];
+        let row = choice["index"].as_u64().ok_or("an index")? as usize;
+        texts[row] += choice["text"].as_str().ok_or("a text")?;
+    }
+    for (row, text) in texts.iter().enumerate() {
+        assert_eq!(expected["continuations"][row]["text"], **text);
+    }
+    let refused = |key: &str, value: Value, rule: &str| -> Result {
+        let mut body = json!({ "model": "gpt2", "prompt": "the" });
+        body[key] = value;
+        server.post("/v1/completions", &body)?.assert_refused(400, rule);
+        Ok(())
+    };
+    refused("logit_bias", json!({ "5": 1 }), "unknown field `logit_bias`")?;
+    refused("temperature", json!(-1), "`temperature`")?;
+    refused("max_tokens", json!(100_000), "`max_tokens` = 100000: expected 1 to 4096")?;
+    refused("n", json!(1000), "`n` = 1000")?;
+    let other = server.post("/v1/completions", &json!({ "model": "x", "prompt": "a" }))?;
+    other.assert_refused(404, "called `x`");
+    let listed = server.get("/v1/models")?.json()?;
+    assert_eq!(listed["data"][0]["id"], "gpt2");
+    Ok(())
+}
+
+#[test]
+fn the_playground_gets_tokens_attention_and_probabilities() -> Result {
+    let folder = Folder::trained()?;
+    let server = Server::start(&folder, &["runs", &golden_model("bert"), &golden_model("gpt2")])?;
+    assert_eq!(server.get("/models/bert")?.json()?["task"], "fill-mask");
+    let tokens = server.ask("/models/bert/tokens", &json!({ "text": "the dog" }))?;
+    assert_eq!(tokens[1], json!({ "token": "the", "start": 0, "end": 3 }), "{tokens}");
+    let maps = server.ask("/models/bert/attention", &json!({ "text": "the dog" }))?;
+    let row = maps["layers"][0]["weights"][0][0].as_array().ok_or("a row")?;
+    assert_eq!(row.len(), tokens.as_array().map_or(0, Vec::len), "{maps}");
+    let sum: f64 = row.iter().filter_map(Value::as_f64).sum();
+    assert!((sum - 1.).abs() < 1e-5, "{sum}");
+
+    let body = json!({ "text": "the", "max_tokens": 5, "temperature": 0.0 });
+    let events = server.post("/models/gpt2/continuation", &body)?.body;
+    let last = events.lines().filter_map(|line| line.strip_prefix("data: ")).next_back();
+    let choices: Value = serde_json::from_str(last.ok_or("an event")?)?;
+    let first = &choices["choices"][0];
+    // At temperature 0 the likeliest token is taken.
+    assert_eq!(first["token"], first["best"][0][0], "{choices}");
+
+    assert_eq!(server.get("/models/tiny")?.json()?["task"], "weather-forecast");
+    let body = json!({ "days": "RCSRC", "n_days": 4, "temperature": 1.0 });
+    let forecast = server.ask("/models/tiny/forecast", &body)?;
+    for key in ["next", "exact"] {
+        let three = forecast[key].as_array().ok_or("a distribution")?;
+        let sum: f64 = three.iter().filter_map(Value::as_f64).sum();
+        assert!((sum - 1.).abs() < 1e-6, "{forecast}");
+    }
+    let attended = server.ask("/models/tiny/attention", &json!({ "text": "RCS" }))?;
+    assert!(attended["layers"][0]["weights"].is_array(), "{attended}");
+    let bad = server
+        .post("/models/tiny/forecast", &json!({ "days": "RXS", "n_days": 4, "temperature": 1 }))?;
+    bad.assert_refused(400, "`X` is neither rain");
+    Ok(())
+}
+
+#[test]
+fn health_and_metrics_are_plain() -> Result {
+    let folder = Folder::new()?;
+    let server = Server::start(&folder, &[&golden_model("bert")])?;
+    assert_eq!(server.get("/health")?.body, "{\"status\":\"ok\"}");
+    server.ask("/", &json!({ "inputs": "a [MASK]" }))?;
+    server.get("/nothing")?;
+    let metrics = server.get("/metrics")?.body;
+    for line in [
+        "tealight_requests_total 3",
+        "tealight_requests_refused_total 1",
+        "tealight_models_loaded 1",
+    ] {
+        assert!(metrics.lines().any(|one| one == line), "{line}\n{metrics}");
+    }
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! Pages that follow runs.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::client::Server;
+use crate::program::{Folder, Result};
+
+/// The longest time until a change is shown, with room for a busy machine.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Server-sent events, one by one.
+struct Events(BufReader<TcpStream>);
+
+impl Events {
+    fn open(server: &Server, path: &str) -> Result<Self> {
+        let mut stream = server.connect()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        assert!(line.contains(" 200 "), "{line}");
+        Ok(Self(reader))
+    }
+
+    fn next(&mut self) -> Result<Value> {
+        loop {
+            let mut line = String::new();
+            if self.0.read_line(&mut line)? == 0 {
+                return Err("the events have ended".into());
+            }
+            if let Some(data) = line.strip_prefix("data: ") {
+                return Ok(serde_json::from_str(data)?);
+            }
+        }
+    }
+
+    /// The first event that `is_wanted`, within [`SOON`].
+    fn wait(&mut self, is_wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+        let started = Instant::now();
+        loop {
+            let event = self.next()?;
+            if is_wanted(&event) {
+                assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+                return Ok(event);
+            }
+        }
+    }
+}
+
+fn steps(event: &Value) -> Vec<u64> {
+    let lines = event["lines"].as_array().map_or(&[][..], |lines| lines);
+    lines.iter().filter_map(|line| line["step"].as_u64()).collect()
+}
+
+#[test]
+fn a_new_point_a_roll_back_and_the_end_of_a_run_are_shown() -> Result {
+    let folder = Folder::trained()?;
+    let metrics = folder.path("runs/tiny/metrics.jsonl");
+    let summary = fs::read(folder.path("runs/tiny/summary.json"))?;
+    fs::remove_file(folder.path("runs/tiny/summary.json"))?;
+    let server = Server::start(&folder, &["runs"])?;
+    let page = server.get("/runs/tiny")?;
+    assert!(page.status == 200 && page.body.contains("<h1>tiny</h1>"), "{page:?}");
+    let mut events = Events::open(&server, "/runs/tiny/events")?;
+    let first = events.next()?;
+    assert_eq!((&first["restart"], &first["state"]), (&json!(true), &json!("in progress")));
+    assert!(steps(&first).contains(&6), "{first}");
+
+    let before = fs::read_to_string(&metrics)?;
+    fs::write(&metrics, format!("{before}{{\"step\":7,\"split\":\"train\",\"loss\":0.5}}\n"))?;
+    let started = Instant::now();
+    let new = events.wait(|event| steps(event) == [7])?;
+    assert_eq!(new["restart"], false);
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+
+    let cut: String = before.lines().take(2).map(|line| format!("{line}\n")).collect();
+    let rolled_back = "{\"step\":2,\"split\":\"rolled_back\",\"from\":7.0,\"number\":1.0}\n";
+    fs::write(&metrics, cut + rolled_back)?;
+    let after = events.wait(|event| event["restart"] == true)?;
+    assert!(!steps(&after).contains(&7), "{after}");
+    assert_eq!(after["step"], 2);
+
+    fs::write(folder.path("runs/tiny/summary.json"), summary)?;
+    events.wait(|event| event["state"] == "finished")?;
+    Ok(())
+}
+
+#[test]
+fn a_run_that_is_deleted_ends_its_events_and_leaves_the_list() -> Result {
+    let folder = Folder::trained()?;
+    let server = Server::start(&folder, &["runs"])?;
+    let mut list = Events::open(&server, "/events")?;
+    assert_eq!(list.next()?[0]["name"], "tiny");
+    let mut events = Events::open(&server, "/runs/tiny/events")?;
+    events.next()?;
+    fs::remove_dir_all(folder.path("runs/tiny"))?;
+    events.wait(|event| event["state"] == "deleted")?;
+    list.wait(|list| *list == json!([]))?;
+    let gone = server.get("/runs/tiny")?;
+    gone.assert_refused(404, "called `tiny`");
+    Ok(())
+}
+
+#[test]
+fn a_new_run_appears_while_it_trains() -> Result {
+    let folder = Folder::trained()?;
+    let server = Server::start(&folder, &["runs"])?;
+    let mut list = Events::open(&server, "/events")?;
+    list.next()?;
+    folder.succeed(&["train", "tiny.toml", "-q", "--name", "second"])?;
+    let both = list.wait(|list| list[0]["name"] == "second" && list[0]["state"] == "finished")?;
+    assert_eq!(both[0]["task"], "weather", "{both}");
+    assert_eq!(both[0]["step"], 6, "{both}");
+    let forecast = json!({ "days": "RCS", "n_days": 2, "temperature": 1.0 });
+    server.ask("/models/second/forecast", &forecast)?;
+    Ok(())
+}
+
+#[test]
+fn untrusted_names_and_numbers_stay_text() -> Result {
+    let folder = Folder::trained()?;
+    let name = "<img src=x onerror=alert(1)>";
+    fs::rename(folder.path("runs/tiny"), folder.path("runs").join(name))?;
+    let server = Server::start(&folder, &["runs"])?;
+    for path in ["/", "/play", "/runs/%3Cimg%20src=x%20onerror=alert(1)%3E"] {
+        let page = server.get(path)?;
+        assert_eq!(page.status, 200, "{page:?}");
+        assert!(!page.body.contains("<img"), "{path} {page:?}");
+        let policy = page.head.lines().find(|line| line.starts_with("content-security-policy"));
+        let policy = policy.ok_or("a policy")?;
+        assert!(policy.contains("script-src 'sha256-") && policy.contains("connect-src 'self'"));
+    }
+    Ok(())
+}
+
+#[test]
+fn pages_that_are_followed_are_limited_and_freed() -> Result {
+    let folder = Folder::trained()?;
+    let server = Server::start(&folder, &["runs"])?;
+    let open = || Events::open(&server, "/runs/tiny/events");
+    let followed: Vec<Events> = (0..64).map(|_| open()).collect::<Result<_>>()?;
+    server.get("/runs/tiny/events")?.assert_refused(503, "64 pages are followed");
+    assert_eq!(server.get("/health")?.status, 200);
+    drop(followed);
+    let started = Instant::now();
+    while open().is_err() {
+        assert!(started.elapsed() < Duration::from_secs(30), "no place was freed");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+/// The scripts set text, never markup, and run no text.
+#[test]
+fn the_scripts_write_no_markup() -> Result {
+    let folder = crate::program::repository().join("crates/tealight/src/serve/pages/assets");
+    let mut n = 0;
+    for file in fs::read_dir(folder)? {
+        let path = file?.path();
+        let text = fs::read_to_string(&path)?;
+        for banned in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "</script",
+            "http://",
+            "https://",
+        ] {
+            let is_name = text.replace("http://www.w3.org/2000/svg", "").contains(banned);
+            assert!(!is_name, "`{banned}` in {}", path.display());
+        }
+        n += 1;
+    }
+    assert!(n >= 5, "{n}");
+    Ok(())
+}

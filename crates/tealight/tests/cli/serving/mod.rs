@@ -1,0 +1,7 @@
+//! `tealight serve`, by HTTP.
+
+mod answering;
+mod client;
+mod crowding;
+mod following;
+mod refusing;
