@@ -1,6 +1,6 @@
 //! The results of an ablation: its table, with the spread over the seeds, and its charts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use maud::{Markup, html};
@@ -19,6 +19,7 @@ const MAX_PLOTS: usize = 12;
 /// The folder of an ablation.
 #[derive(Debug)]
 pub(crate) struct Ablation {
+    folder: PathBuf,
     table: Value,
     plots: Vec<Plot>,
 }
@@ -31,14 +32,15 @@ impl Ablation {
             return Ok(None);
         }
         let table = json(&path)?;
-        Ok(Some(Self { table, plots: plots(folder) }))
+        Ok(Some(Self { folder: folder.to_owned(), table, plots: plots(folder) }))
     }
 
-    /// The directories of its runs.
-    pub(crate) fn runs(&self) -> Vec<String> {
+    /// The directories of its runs, which are in its folder wherever that is now.
+    pub(crate) fn runs(&self) -> Vec<PathBuf> {
         let runs = variants(&self.table)
             .flat_map(|variant| variant["runs"].as_array().into_iter().flatten());
-        runs.filter_map(|run| Some(run["directory"].as_str()?.to_owned())).collect()
+        let names = runs.filter_map(|run| Path::new(run["directory"].as_str()?).file_name());
+        names.map(|name| self.folder.join(name)).collect()
     }
 
     /// The section of the page.

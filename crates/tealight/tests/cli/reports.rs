@@ -149,9 +149,10 @@ fn a_page_of_pictures_shows_the_mistakes() -> Result {
     let folder = Folder::new()?;
     folder.write("shapes.toml", crate::picturing::SHAPES)?;
     folder.succeed(&["train", "shapes.toml"])?;
-    let (html, _) = page(&folder, &["runs/shapes"])?;
+    let (html, data) = page(&folder, &["runs/shapes"])?;
     assert_loads_nothing(&html);
-    assert_sections(&html, &["results", "mistakes", "samples"]);
+    assert_sections(&html, &["results", "mistakes", "samples", "attention"]);
+    assert!(html.contains("src=\"data:image/png;base64,") && data["attention"].is_array());
     assert!(html.contains("src=\"data:image/svg+xml;base64,"));
     Ok(())
 }
