@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::RunConfig;
 
@@ -49,6 +49,11 @@ impl RunConfig {
     /// All settings by dotted key, in alphabetical order; an array is one setting, and what is absent is left out.
     pub fn settings(&self) -> BTreeMap<String, Value> {
         settings(self)
+    }
+
+    /// A configuration of the same task, with all else at its defaults; `None` if a setting has no default.
+    pub fn of_same_task(&self) -> Option<Self> {
+        serde_json::from_value(json!({ "task": { "kind": self.task.kind() } })).ok()
     }
 
     /// A configuration of the same kinds of parts, with all else at its defaults; `None` if a setting has no default.

@@ -1,7 +1,7 @@
 //! `tealight report RUN…`: a page of runs.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use tealight_train::storage::files::replace;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Report) -> Result<()> {
 /// The runs of an ablation that still exist.
 fn of_ablation(ablation: &Ablation) -> Vec<RunData> {
     let paths = ablation.runs().into_iter().take(MAX_RUNS);
-    paths.filter_map(|path| RunData::read(Path::new(&path)).ok()).collect()
+    paths.filter_map(|path| RunData::read(&path).ok()).collect()
 }
 
 /// Names runs of the same name by their paths.

@@ -22,7 +22,7 @@ pub(crate) mod illustrations;
 pub(crate) mod lines;
 pub(crate) mod metrics;
 pub(crate) mod over_picture;
-mod png;
+pub(crate) mod png;
 pub(crate) mod shapes;
 mod sheet;
 mod style;

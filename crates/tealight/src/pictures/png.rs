@@ -16,7 +16,7 @@ pub(super) fn size(picture: &Picture, scale: f32) -> (u32, u32) {
 }
 
 /// Encodes the picture at `scale`.
-pub(super) fn write(picture: &Picture, scale: f32) -> Result<Vec<u8>> {
+pub(crate) fn write(picture: &Picture, scale: f32) -> Result<Vec<u8>> {
     let (width, height) = size(picture, scale);
     let mut pixels = Pixmap::new(width, height)
         .with_context(|| format!("cannot write a PNG of {width} × {height} pixels"))?;

@@ -1,13 +1,13 @@
 //! The results of an ablation: its table, with the spread over the seeds, and its charts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use maud::{Markup, html};
 use serde_json::Value;
-use tealight_train::storage::files::read_json;
 
 use super::plots::Plot;
+use super::read::json;
 use super::text::{number, spaced};
 use crate::pictures::metrics::display_name;
 
@@ -19,6 +19,7 @@ const MAX_PLOTS: usize = 12;
 /// The folder of an ablation.
 #[derive(Debug)]
 pub(crate) struct Ablation {
+    folder: PathBuf,
     table: Value,
     plots: Vec<Plot>,
 }
@@ -30,15 +31,16 @@ impl Ablation {
         if !path.exists() {
             return Ok(None);
         }
-        let table = read_json(&path, u64::MAX)?;
-        Ok(Some(Self { table, plots: plots(folder) }))
+        let table = json(&path)?;
+        Ok(Some(Self { folder: folder.to_owned(), table, plots: plots(folder) }))
     }
 
-    /// The directories of its runs.
-    pub(crate) fn runs(&self) -> Vec<String> {
+    /// The directories of its runs, which are in its folder wherever that is now.
+    pub(crate) fn runs(&self) -> Vec<PathBuf> {
         let runs = variants(&self.table)
             .flat_map(|variant| variant["runs"].as_array().into_iter().flatten());
-        runs.filter_map(|run| Some(run["directory"].as_str()?.to_owned())).collect()
+        let names = runs.filter_map(|run| Path::new(run["directory"].as_str()?).file_name());
+        names.map(|name| self.folder.join(name)).collect()
     }
 
     /// The section of the page.

@@ -1,24 +1,31 @@
 //! Attention maps of a run's fixed examples, computed from its checkpoint, small enough for a page.
 
 use anyhow::Result;
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::Value;
 use tealight_train::pretrained::Pretrained;
+use tealight_train::task::images;
 use tealight_train::task::sample::Sample;
-use tealight_train::task::{Attends, AttentionMap, RegisteredTask, SequenceMaps, TaskVisitor};
+use tealight_train::task::{
+    Attends, AttentionMap, RegisteredTask, SequenceMaps, TaskContext, TaskKind as _, TaskVisitor,
+};
 
 use super::read::RunData;
 use crate::args::shared::Weights;
 use crate::pictures::attention::{MapSelection, matrices, pictures};
 use crate::pictures::base64::Base64;
-use crate::pictures::svg;
+use crate::pictures::over_picture;
+use crate::pictures::png;
+use crate::pictures::shapes::Picture;
 use crate::runs::load::Run;
 
 /// Examples whose maps are shown.
 const N_INPUTS: usize = 2;
 /// Weights of one example on a page, a byte each; layers beyond are left out.
 const MAX_WEIGHTS: usize = 200_000;
+/// Pictures of layers for pages without scripts.
+const MAX_PICTURES: usize = 6;
 
 /// The attention maps of some inputs.
 #[derive(Debug)]
@@ -33,9 +40,9 @@ struct Input {
     layers: Vec<Layer>,
     /// Layers that the page has no room for.
     n_left_out: usize,
-    /// The mean map of each layer as a picture, for pages without scripts.
+    /// Name and address of a picture of each layer's mean map, for pages without scripts.
     #[serde(skip)]
-    pictures: Vec<String>,
+    pictures: Vec<(String, String)>,
 }
 
 /// The maps of one layer.
@@ -69,20 +76,35 @@ pub(crate) fn compute(run: &RunData, weights: &Weights) -> Result<Attention, Str
             run.config.task.kind()
         ));
     }
-    if settings.image_classifier().is_some() {
-        return Err(
-            "`tealight attend RUN PICTURE` draws what a classifier reads of a picture.".to_owned()
-        );
-    }
     if run.checkpoints.is_empty() {
         return Err("The run has no checkpoint, whose weights they are computed from.".to_owned());
+    }
+    let cannot = |error| format!("They cannot be computed: {error:#}");
+    if let Some(settings) = settings.image_classifier() {
+        return of_pictures(run, weights, settings).map_err(cannot);
     }
     let texts = texts(run);
     if texts.is_empty() {
         return Err("The run has logged no samples, whose maps would be shown.".to_owned());
     }
-    of_texts(run, weights, attends, &texts)
-        .map_err(|error| format!("They cannot be computed: {error:#}"))
+    of_texts(run, weights, attends, &texts).map_err(cannot)
+}
+
+/// The maps of the first pictures of the validation split, and what the read-out reads of each.
+fn of_pictures(run: &RunData, weights: &Weights, settings: &images::Config) -> Result<Attention> {
+    let opened = Run::open(run.directory.path(), weights)?;
+    let context = run.config.task_context(&opened.device);
+    let task = settings.build(&TaskContext { kept: Some(run.directory.path()), ..context })?;
+    let session = opened.load(task)?;
+    let (task, model) = (&session.task, &session.eval_model);
+    let held_out = (0..N_INPUTS).filter_map(|index| task.held_out(index));
+    let inputs = held_out.map(|(picture, name, _)| {
+        let maps = task.attention_maps_of(model, &picture)?;
+        let reads = task.reads(model, picture, None)?;
+        let layers = over_picture::layers(&reads, Some(MapSelection::Mean))?;
+        Input::new(name, &maps, layers)
+    });
+    Ok(Attention { inputs: inputs.collect::<Result<_>>()? })
 }
 
 /// The inputs of the last samples, with what a language model wrote after them.
@@ -113,7 +135,9 @@ fn of_texts(
         _ => opened.with_task(OfTask { run: &opened, texts })?,
     };
     let n_heads = run.config.model.n_heads;
-    let inputs = texts.iter().zip(maps).map(|(text, maps)| Input::new(text, &maps, n_heads));
+    let inputs = texts.iter().zip(maps).map(|(text, maps)| {
+        Input::new(text, &maps, pictures(&maps, Some(MapSelection::Mean), n_heads)?)
+    });
     Ok(Attention { inputs: inputs.collect::<Result<_>>()? })
 }
 
@@ -137,7 +161,8 @@ impl TaskVisitor for OfTask<'_> {
 }
 
 impl Input {
-    fn new(text: &str, maps: &[AttentionMap], n_heads: usize) -> Result<Self> {
+    /// Maps of an input, with pictures of its layers.
+    fn new(text: &str, maps: &[AttentionMap], drawn: Vec<(String, Picture)>) -> Result<Self> {
         let mut layers = Vec::new();
         let mut room = MAX_WEIGHTS;
         for map in maps {
@@ -145,8 +170,11 @@ impl Input {
             room = left;
             layers.push(Layer::new(map)?);
         }
-        let drawn = pictures(&maps[..layers.len()], Some(MapSelection::Mean), n_heads)?;
-        let pictures = drawn.iter().map(|(name, picture)| svg::inline(picture, name)).collect();
+        let address = |(name, picture): (String, Picture)| {
+            let png = png::write(&picture, 1.)?;
+            Ok((name, format!("data:image/png;base64,{}", Base64(&png))))
+        };
+        let pictures = drawn.into_iter().take(MAX_PICTURES).map(address).collect::<Result<_>>()?;
         Ok(Self { text: text.to_owned(), n_left_out: maps.len() - layers.len(), layers, pictures })
     }
 }
@@ -196,8 +224,8 @@ pub(super) fn of_one(run: &RunData) -> Option<Markup> {
                 @if input.n_left_out > 0 {
                     p.detail { (input.n_left_out) " further layers are too large for the page." }
                 }
-                details.static { summary { "The mean map of each layer" }
-                    @for picture in &input.pictures { (PreEscaped(picture)) }
+                details.static { summary { "The mean of the maps of each layer, as pictures" }
+                    @for (name, address) in &input.pictures { img src=(address) alt=(name); }
                 }
             }
         }

@@ -15,8 +15,11 @@ use crate::pictures::lines::{self, LineChart, XAxis};
 use crate::pictures::metrics::display_name;
 use crate::pictures::svg;
 
-/// Stretches of a line in a static picture.
+/// Stretches of all lines of a split in a static picture, and the fewest of one line.
 const N_STATIC: usize = 250;
+const MIN_STATIC: usize = 25;
+/// The most charts of a page: a file of others may name any number of metrics.
+const MAX_CHARTS: usize = 60;
 /// Metrics of training that have a place of their own after those of the task.
 const OF_OPTIMIZATION: [&str; 2] = ["lr", "grad_norm"];
 const OF_SPEED: [&str; 2] = ["examples_per_second", "tokens_per_second"];
@@ -45,7 +48,7 @@ pub(super) fn charts(runs: &[RunData]) -> Vec<Chart> {
         runs.iter().flat_map(|run| &run.series).map(|series| &*series.metric).collect();
     let mut metrics: Vec<&str> = metrics.into_iter().collect();
     metrics.sort_by_key(|metric| (rank(runs, metric), *metric));
-    metrics.into_iter().map(|metric| chart(runs, metric)).collect()
+    metrics.into_iter().take(MAX_CHARTS).map(|metric| chart(runs, metric)).collect()
 }
 
 /// The place of a metric on the page.
@@ -142,7 +145,7 @@ fn picture(runs: &[RunData], chart: &Chart) -> crate::pictures::shapes::Picture 
     let mut series: Vec<lines::Series> = Vec::new();
     for line in &chart.lines {
         let Some(of) = series_of(runs, chart, line) else { continue };
-        let thin = of.thinned(N_STATIC);
+        let thin = of.thinned((N_STATIC / runs.len()).max(MIN_STATIC));
         let points = thin.steps.iter().zip(&thin.values);
         let points = points.map(|(step, value)| (*step as f64, value.unwrap_or(f64::NAN)));
         series.push(lines::Series {

@@ -72,7 +72,7 @@ pub(super) fn of_one(run: &RunData) -> Markup {
             div { dt { "task" } dd { (run.config.task.kind()) } }
             div { dt { "attention" } dd { (run.config.model.attention_kinds()) } }
             div { dt { "device" } dd { (run.manifest.device) } }
-            div { dt { "started" } dd { (run.manifest.started) } }
+            div { dt { "started" } dd { (run.manifest.started.replace('T', " ").replace('Z', " UTC")) } }
         }
         (standing(run, &facts))
         (bad_steps(run))

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::Value;
 use tealight_train::config::RunConfig;
 use tealight_train::observer::jsonl::{self, Entry};
 use tealight_train::observer::samples::{self, SampleLine};
 use tealight_train::run::{Manifest, RunDirectory};
-use tealight_train::storage::files::{read_json, read_text};
+use tealight_train::storage::files::read_text;
 
 use super::attention::Attention;
 use super::checkpoints::Checkpoint;
@@ -66,7 +66,7 @@ impl RunData {
             series: series(&entries),
             clock: Clock::new(&entries, examples_per_step(&config)),
             state: State::new(is_running(root), Ended::read(root)?, evaluated, total),
-            report: optional(&root.join("report.json"), |path| Ok(read_json(path, u64::MAX)?))?,
+            report: optional(&root.join("report.json"), json)?,
             samples: optional(&root.join(samples::FILE), |path| Ok(samples::read(path)?))?
                 .unwrap_or_default(),
             checkpoints: Checkpoint::of(&directory)?,
@@ -105,6 +105,12 @@ pub(super) fn entries(directory: &RunDirectory) -> Result<Vec<Entry>> {
 /// Training examples of one step.
 pub(super) fn examples_per_step(config: &RunConfig) -> f64 {
     config.training.batch_size as f64 * config.training.micro_batches as f64
+}
+
+/// A file of JSON that has no version.
+pub(super) fn json(path: &Path) -> Result<Value> {
+    let text = read_text(path)?;
+    serde_json::from_str(&text).with_context(|| format!("`{}` is not JSON", path.display()))
 }
 
 fn optional<T>(path: &Path, read: impl FnOnce(&Path) -> Result<T>) -> Result<Option<T>> {

@@ -93,11 +93,8 @@ fn item(key: &str, value: &Value, labels: &[String]) -> Markup {
 
 /// A list of objects as a table with a column for each key.
 fn list(key: &str, items: &[Value]) -> Markup {
-    let keys: Vec<&String> = items
-        .iter()
-        .filter_map(Value::as_object)
-        .next()
-        .map_or_else(Vec::new, |one| one.keys().collect());
+    let keys: Vec<&String> =
+        items.iter().find_map(Value::as_object).map_or_else(Vec::new, |one| one.keys().collect());
     html! {
         h3 { (spaced(key)) }
         div.scroll { table {

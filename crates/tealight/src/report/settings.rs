@@ -4,27 +4,36 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 use serde_json::Value;
+use tealight_train::config::RunConfig;
 
 use super::read::RunData;
 
 /// The settings of one run that differ from the defaults.
 pub(super) fn of_one(run: &RunData) -> Markup {
     let settings = run.config.settings();
-    let defaults = run.config.with_defaults().map(|defaults| defaults.settings());
-    let defaults = defaults.unwrap_or_default();
-    let kept =
-        |key: &String, value: &Value| key.ends_with(".kind") || defaults.get(key) != Some(value);
+    let defaults = defaults(&run.config);
     html! {
         div.scroll { table {
             caption { "Settings that differ from the defaults" }
             thead { tr { th scope="col" { "setting" } th scope="col" { "value" } th scope="col" { "default" } } }
-            tbody { @for (key, value) in settings.iter().filter(|(key, value)| kept(key, value)) { tr {
+            tbody { @for (key, value) in settings.iter().filter(|(key, value)| defaults.get(*key) != Some(*value)) { tr {
                 th scope="row" { code { (key) } }
                 td { code { (value.to_string()) } }
-                td { code { (shown(defaults.get(key).filter(|_| !key.ends_with(".kind")))) } }
+                td { code { (shown(defaults.get(key))) } }
             } } }
         } }
     }
+}
+
+/// The default of each setting: of a choice that of the task, of its settings those of the chosen kind.
+fn defaults(config: &RunConfig) -> BTreeMap<String, Value> {
+    let of = |defaults: Option<RunConfig>| defaults.map(|of| of.settings()).unwrap_or_default();
+    let is_kind = |key: &str| key.rsplit('.').next() == Some("kind");
+    let mut defaults = of(config.with_defaults());
+    defaults.retain(|key, _| !is_kind(key));
+    let of_task = of(config.of_same_task()).into_iter();
+    defaults.extend(of_task.filter(|(key, _)| is_kind(key)));
+    defaults
 }
 
 /// The settings in which the runs differ.

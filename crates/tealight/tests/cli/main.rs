@@ -25,6 +25,7 @@ mod picture_folders;
 mod picturing;
 mod precision;
 mod program;
+mod reports;
 mod resuming;
 mod serving;
 mod shipped;

@@ -20,6 +20,8 @@ fn product(folder: &Folder, run: &str) -> Result<BTreeMap<String, Vec<u8>>> {
         }
     }
     product.insert("report.json".to_owned(), folder.read(&format!("{run}/report.json"))?.into());
+    product
+        .insert("samples.jsonl".to_owned(), folder.read(&format!("{run}/samples.jsonl"))?.into());
     let mut metrics = Vec::new();
     for line in folder.read(&format!("{run}/metrics.jsonl"))?.lines() {
         let mut line: Value = serde_json::from_str(line)?;

@@ -14,7 +14,7 @@ use crate::task::text::Texts;
 /// Texts that are continued.
 const N_PROMPTS: u64 = 2;
 /// Tokens of a beginning, at most half of what the model reads.
-const PROMPT_TOKENS: usize = 12;
+const PROMPT_TOKENS: usize = 24;
 /// Tokens of a continuation.
 const N_TOKENS: usize = 40;
 

@@ -1,0 +1,324 @@
+//! `report`: a page for every task that loads nothing, escapes everything and stays small.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::program::{Folder, Result, SMALL, TINY};
+
+/// The table of a task, and the files that it reads.
+const TASKS: [(&str, &str); 5] = [
+    (
+        "masked_lm",
+        "seq_len = 64\n[task.corpus]\nkind = \"diary\"\nn_documents = 40\nn_validation = 6\nn_days = 2\n\
+         [task.tokenizer]\nkind = \"wordpiece\"\nvocab_size = 300\n",
+    ),
+    (
+        "causal_lm",
+        "seq_len = 24\nn_validation = 4\n[task.corpus]\nkind = \"diary\"\nn_documents = 40\nn_validation = 6\n\
+         n_days = 2\n[task.tokenizer]\nkind = \"char\"\n",
+    ),
+    (
+        "classify",
+        "seq_len = 8\n[task.data]\npath = \"texts.jsonl\"\nvalidation = 0.3\n[task.tokenizer]\nkind = \"char\"\n",
+    ),
+    (
+        "seq2seq",
+        "n_validation = 20\nn_decoded = 7\n[task.source]\nkind = \"reverse\"\nn_symbols = 5\nlength = 5\n",
+    ),
+    ("listops", "n_train = 40\nn_validation = 20\nn_test = 20\nmax_length = 24\nmin_length = 4\n"),
+];
+
+/// Trains a short run of a task as `runs/NAME`.
+fn train(folder: &Folder, name: &str, task: &str) -> Result {
+    let lines = (0..30).map(|i| {
+        let (text, label) =
+            if i % 2 == 0 { ("sunny", "<img src=x onerror=alert(1)>") } else { ("rainy", "wet") };
+        format!("{}\n", json!({ "text": format!("{text} {i}"), "label": label }))
+    });
+    folder.write("texts.jsonl", lines.collect::<String>())?;
+    folder.write(
+        &format!("{name}.toml"),
+        format!("seed = 7\n[task]\nkind = \"{name}\"\n{task}{SMALL}"),
+    )?;
+    folder.succeed(&["train", &format!("{name}.toml")]).map(drop)
+}
+
+/// The page of a run, and the data for its scripts.
+fn page(folder: &Folder, runs: &[&str]) -> Result<(String, Value)> {
+    let outcome = folder.succeed(&[&["report"], runs, &["--output", "page.html"]].concat())?;
+    assert_eq!(outcome.stdout, "page.html\n");
+    let html = folder.read("page.html")?;
+    let data = html.split("id=\"data\">").nth(1).and_then(|rest| rest.split("</script>").next());
+    let data = serde_json::from_str(data.ok_or("no data")?)?;
+    Ok((html, data))
+}
+
+/// The page loads nothing: it has no address but those of pictures inside of it.
+fn assert_loads_nothing(html: &str) {
+    for attribute in ["src=\"", "href=\""] {
+        for address in html.split(attribute).skip(1).filter_map(|rest| rest.split('"').next()) {
+            assert!(address.starts_with("data:image/") || address.starts_with('#'), "{address}");
+        }
+    }
+    for word in ["<link", "<iframe", "@import", "url("] {
+        assert!(!html.contains(word), "{word}");
+    }
+    assert!(html.contains("content=\"default-src 'none'; style-src 'sha256-"));
+}
+
+fn assert_sections(html: &str, ids: &[&str]) {
+    for id in ids {
+        assert!(html.contains(&format!("<section id=\"{id}\"")), "{id}");
+    }
+}
+
+#[test]
+fn a_finished_run_has_a_page_with_everything() -> Result {
+    let folder = Folder::trained()?;
+    let outcome = folder.succeed(&["report", "runs/tiny"])?;
+    assert_eq!(outcome.stdout, "runs/tiny/report.html\n");
+    assert!(outcome.stderr.contains("KiB"), "{}", outcome.stderr);
+    let (html, data) = page(&folder, &["runs/tiny"])?;
+    assert_loads_nothing(&html);
+    assert_sections(
+        &html,
+        &[
+            "overview",
+            "charts",
+            "results",
+            "samples",
+            "attention",
+            "settings",
+            "again",
+            "checkpoints",
+        ],
+    );
+    for text in [
+        "data-state=\"finished\"",
+        "6 of 6",
+        "Bayes limit",
+        "lookup table",
+        "task.window",
+        "tealight train ",
+    ] {
+        assert!(html.contains(text), "{text}");
+    }
+    let charts = data["charts"].as_array().ok_or("charts")?;
+    assert_eq!(charts[0]["metric"], "loss");
+    let nll = charts.iter().find(|chart| chart["metric"] == "nll").ok_or("nll")?;
+    assert!(
+        nll["limits"].as_array().is_some_and(|limits| limits[0]["name"] == "Bayes limit"),
+        "{nll}"
+    );
+    // A layer with two heads, for each of two windows.
+    assert_eq!(data["attention"][0]["layers"][0]["maps"].as_array().map(Vec::len), Some(2));
+    Ok(())
+}
+
+#[test]
+fn every_task_has_its_page() -> Result {
+    let folder = Folder::new()?;
+    for (name, task) in TASKS {
+        train(&folder, name, task)?;
+        let (html, data) = page(&folder, &[&format!("runs/{name}")])?;
+        assert_loads_nothing(&html);
+        assert_sections(
+            &html,
+            &["overview", "charts", "results", "samples", "attention", "settings"],
+        );
+        assert!(html.contains("data-state=\"finished\""), "{name}");
+        assert!(html.contains("class=\"example\""), "{name}");
+        assert_eq!(data["attention"].is_array(), name != "listops", "{name}");
+        let lines = folder.read(&format!("runs/{name}/samples.jsonl"))?;
+        let steps: Vec<u64> = lines
+            .lines()
+            .map(|line| {
+                Ok(serde_json::from_str::<Value>(line)?["step"].as_u64().ok_or("a step")?)
+            })
+            .collect::<Result<_>>()?;
+        assert_eq!((steps.first(), steps.last()), (Some(&2), Some(&6)), "{name}");
+    }
+    let classify = page(&folder, &["runs/classify"])?.0;
+    assert!(classify.contains("class=\"confusion\""));
+    Ok(())
+}
+
+#[test]
+fn a_page_of_pictures_shows_the_mistakes() -> Result {
+    let folder = Folder::new()?;
+    folder.write("shapes.toml", crate::picturing::SHAPES)?;
+    folder.succeed(&["train", "shapes.toml"])?;
+    let (html, data) = page(&folder, &["runs/shapes"])?;
+    assert_loads_nothing(&html);
+    assert_sections(&html, &["results", "mistakes", "samples", "attention"]);
+    assert!(html.contains("src=\"data:image/png;base64,") && data["attention"].is_array());
+    assert!(html.contains("src=\"data:image/svg+xml;base64,"));
+    Ok(())
+}
+
+#[test]
+fn names_and_texts_of_others_are_text() -> Result {
+    let folder = Folder::new()?;
+    let (name, task) = TASKS[2];
+    train(&folder, name, task)?;
+    let evil = "runs/<img src=x onerror=alert(1)>&\"'";
+    std::fs::rename(folder.path("runs/classify"), folder.path(evil))?;
+    let script = "</script><script>alert(1)</script>";
+    let line = json!({ "step": 6, "example": 9, "input": script, "text": "<b onclick=alert(2)>" });
+    folder.write(&format!("{evil}/samples.jsonl"), format!("{line}\n"))?;
+    let metric = json!({ "step": 6, "split": "<i>", script: 1.0 });
+    folder.write(&format!("{evil}/metrics.jsonl"), format!("{metric}\n"))?;
+    let ended = json!({ "format_version": 1, "reason": "error", "step": 6, "error": script });
+    folder.write(&format!("{evil}/ended.json"), ended.to_string())?;
+    std::fs::remove_file(folder.path(&format!("{evil}/summary.json")))?;
+    let (html, data) = page(&folder, &[evil])?;
+    for wrong in ["<img src=x", "<b onclick", "<i>", "<script>alert"] {
+        assert!(!html.contains(wrong), "{wrong}");
+    }
+    assert!(html.contains("&lt;b onclick=alert(2)&gt;") && html.contains("data-state=\"failed\""));
+    assert_eq!(html.matches("</script>").count(), 2);
+    assert_eq!(data["runs"][0]["series"][0]["metric"], script);
+    Ok(())
+}
+
+#[test]
+fn several_runs_show_the_settings_that_differ_and_no_others() -> Result {
+    let folder = Folder::trained()?;
+    folder.succeed(&["train", "tiny.toml", "--name", "other", "--set", "training.batch_size=7"])?;
+    let (html, data) = page(&folder, &["runs/tiny", "runs/other"])?;
+    assert_loads_nothing(&html);
+    let settings = html
+        .split("<section id=\"settings\"")
+        .nth(1)
+        .and_then(|rest| rest.split("</section>").next());
+    let settings = settings.ok_or("no settings")?;
+    assert!(settings.contains("training.batch_size"), "{settings}");
+    assert_eq!(settings.matches("<tr>").count(), 2, "{settings}");
+    assert_eq!(data["charts"][0]["lines"].as_array().map(Vec::len), Some(4));
+    Ok(())
+}
+
+#[test]
+fn an_ablation_has_a_page_with_its_table_and_charts() -> Result {
+    let folder = Folder::new()?;
+    let vary = ["--vary", "model.n_heads=1,2", "--seeds", "2", "--output", "heads"];
+    folder.succeed(&[&["ablate", "tiny.toml"], &vary[..]].concat())?;
+    let (html, data) = page(&folder, &["heads"])?;
+    assert_loads_nothing(&html);
+    assert_sections(&html, &["ablation", "charts", "settings"]);
+    assert!(html.contains(" ± ") && html.contains("src=\"data:image/svg+xml;base64,"));
+    assert_eq!(data["runs"].as_array().map(Vec::len), Some(4));
+    Ok(())
+}
+
+#[test]
+fn a_run_that_was_stopped_failed_or_killed_says_so() -> Result {
+    let folder = Folder::new()?;
+    let state = |folder: &Folder, run: &str| -> Result<String> {
+        let (html, _) = page(folder, &[run])?;
+        let state = html.split("data-state=\"").nth(1).and_then(|rest| rest.split('"').next());
+        Ok(state.ok_or("no state")?.to_owned())
+    };
+    folder.succeed(&["train", "tiny.toml", "--stop-after", "3"])?;
+    assert_eq!(state(&folder, "runs/tiny")?, "stopped");
+    std::fs::remove_file(folder.path("runs/tiny/ended.json"))?;
+    assert_eq!(state(&folder, "runs/tiny")?, "interrupted");
+    folder.succeed(&["train", "runs/tiny"])?;
+    assert_eq!(state(&folder, "runs/tiny")?, "finished");
+    assert!(!folder.path("runs/tiny/ended.json").exists());
+    let bad = ["train", "tiny.toml", "--name", "bad", "--set", "optimizer.lr=1e30"];
+    folder.run(&bad)?.assert_refused(&["step"]);
+    assert_eq!(state(&folder, "runs/bad")?, "failed");
+    Ok(())
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_that_goes_on_is_running_and_tells_the_time_left() -> Result {
+    let folder = Folder::new()?;
+    let config = TINY.replace("steps = 6", "steps = 10000000").replace("every = 2", "every = 1000");
+    folder.write("long.toml", config)?;
+    let mut child = folder.command(&["train", "long.toml", "-q"]).spawn()?;
+    let has_begun =
+        || folder.read("runs/long/metrics.jsonl").is_ok_and(|lines| lines.lines().count() > 20);
+    let mut waited = 0;
+    while !has_begun() && waited < 600 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        waited += 1;
+    }
+    let page = page(&folder, &["runs/long"]);
+    child.kill()?;
+    child.wait()?;
+    let (html, _) = page?;
+    assert!(html.contains("data-state=\"running\"") && html.contains(" of 10,000,000"));
+    assert!(!html.contains("data-fact=\"0/left\">–"), "no time left");
+    Ok(())
+}
+
+#[test]
+fn a_log_of_100_000_steps_makes_a_page_of_at_most_1_5_mb_with_logged_points() -> Result {
+    let folder = Folder::trained()?;
+    let mut log = String::new();
+    for step in 1..=100_000_u32 {
+        let noise = f64::from(step.wrapping_mul(2_654_435_761) >> 8) / f64::from(1 << 24);
+        let loss = if step == 54_321 { 77.5 } else { 1. / f64::from(step).sqrt() + 0.1 * noise };
+        writeln!(
+            log,
+            "{{\"step\":{step},\"split\":\"train\",\"loss\":{loss},\"lr\":{},\"grad_norm\":{},\
+             \"examples_per_second\":{},\"tokens_per_second\":{},\"accuracy\":{},\"nll\":{loss}}}",
+            0.001 * noise,
+            noise + 1.,
+            5000. + noise,
+            15000. + noise,
+            0.5 + noise / 3.
+        )?;
+        if step % 100 == 0 {
+            writeln!(
+                log,
+                "{{\"step\":{step},\"split\":\"validation\",\"loss\":{loss},\"nll\":{loss},\"accuracy\":{noise}}}"
+            )?;
+        }
+    }
+    folder.write("runs/tiny/metrics.jsonl", &log)?;
+    let (html, data) = page(&folder, &["runs/tiny"])?;
+    assert!(html.len() <= 1_500_000, "{}", html.len());
+    let series = data["runs"][0]["series"].as_array().ok_or("series")?;
+    let loss = series
+        .iter()
+        .find(|one| one["split"] == "train" && one["metric"] == "loss")
+        .ok_or("loss")?;
+    let (steps, values) = (loss["steps"].as_array(), loss["values"].as_array());
+    let points: Vec<_> = steps.ok_or("steps")?.iter().zip(values.ok_or("values")?).collect();
+    assert!(points.contains(&(&json!(54_321), &json!(77.5))), "the peak is missing");
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("train")).collect();
+    for (step, value) in points.iter().step_by(97) {
+        let line: Value = serde_json::from_str(lines[step.as_u64().ok_or("a step")? as usize - 1])?;
+        assert_eq!(line["loss"], **value);
+    }
+    Ok(())
+}
+
+#[test]
+fn files_that_are_broken_are_named_and_files_that_are_missing_are_not_needed() -> Result {
+    let folder = Folder::trained()?;
+    folder.refuse(&["report", "runs/none"], &["runs/none"])?;
+    folder.refuse(&["report", "."], &["is not a run"])?;
+    for file in ["metrics.jsonl", "samples.jsonl", "report.json", "summary.json", "manifest.json"] {
+        let path = format!("runs/tiny/{file}");
+        let whole = folder.read(&path)?;
+        folder.write(&path, "{\"no\n{}\n")?;
+        folder.refuse(&["report", "runs/tiny"], &[file])?;
+        folder.write(&path, whole)?;
+    }
+    for file in ["samples.jsonl", "report.json", "summary.json", "metrics.jsonl"] {
+        std::fs::remove_file(folder.path(&format!("runs/tiny/{file}")))?;
+    }
+    std::fs::remove_dir_all(folder.path("runs/tiny/checkpoints"))?;
+    let (html, data) = page(&folder, &["runs/tiny"])?;
+    assert!(
+        html.contains("Nothing has been logged yet.") && html.contains("The run has no checkpoint")
+    );
+    assert!(data["attention"].is_null());
+    Ok(())
+}

@@ -1,0 +1,127 @@
+"""Looks at pages in a browser: uses them, and fails if one logs an error or asks for anything.
+
+python3 check.py FOLDER PAGE…; each PAGE is a file, or the address of a live page.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from browser import Browser
+
+ARROW_LEFT, HOME = "\ue012", "\ue011"
+failures = []
+
+
+def expect(is_so, what):
+    if not is_so:
+        failures.append(what)
+        print("FAILED:", what)
+
+
+def check_charts(browser, name):
+    """Hovering, keys, the controls and the legend of the charts."""
+    if not browser.js("return document.querySelectorAll('figure.chart').length"):
+        return
+    over = "#chart-loss .u-over"
+    browser.hover(over)
+    values = "return [...document.querySelectorAll('#chart-loss .at-cursor')].map(v => v.textContent)"
+    hovered = browser.js(values)
+    expect(any("at step" in value for value in hovered), f"{name}: hovering shows values: {hovered}")
+    others = browser.js("return [...document.querySelectorAll('#chart-lr .at-cursor')].map(v => v.textContent)")
+    expect(any("at step" in value for value in others), f"{name}: cursors are synced: {others}")
+    logged = browser.js("""
+        const chart = data.charts.find(one => one.metric === "loss"), texts = arguments[0];
+        return chart.lines.every((line, at) => {
+            const step = Number(texts[at].split(" at step ")[1].replaceAll(",", ""));
+            const series = seriesOf(line.run, line.split, "loss");
+            const place = series.steps.indexOf(step);
+            return place >= 0 && texts[at].startsWith(formatValue(series.values[place]));
+        });""", hovered)
+    expect(logged, f"{name}: values are logged ones: {hovered}")
+    browser.type("#chart-loss .plot", HOME + ARROW_LEFT)
+    at_start = browser.js(values)
+    expect(at_start != hovered, f"{name}: keys move the cursor: {at_start}")
+    said = browser.js("return document.querySelector('#chart-loss [aria-live]').textContent")
+    expect("at step" in said, f"{name}: the values are announced: {said}")
+    browser.js("const s = document.querySelector('#controls input[type=range]'); s.value = 0.8; s.dispatchEvent(new Event('input'))")
+    expect(browser.js("return shown.get('loss').plot.series.length") > 1 + len(hovered) - 1, f"{name}: smoothing")
+    for box in (1, 2):
+        browser.click(f"#controls label:nth-of-type({box + 2}) input")
+        expect(browser.js("return shown.get('loss').plot.scales[arguments[0]].distr", "xy"[box - 1]) == 3, f"{name}: logarithmic axis")
+        browser.click(f"#controls label:nth-of-type({box + 2}) input")
+    browser.js("""const s = document.querySelector('#controls select'); s.selectedIndex = s.options.length - 1;
+        s.dispatchEvent(new Event('change'))""")
+    expect(browser.js("return view.axis.name") == "time", f"{name}: time on the x axis")
+    browser.js("const s = document.querySelector('#controls select'); s.selectedIndex = 0; s.dispatchEvent(new Event('change'))")
+    browser.js("const s = document.querySelector('#controls input[type=range]'); s.value = 0; s.dispatchEvent(new Event('input'))")
+    browser.click("#chart-loss .legend button")
+    expect(browser.js("return shown.get('loss').plot.series[1].show") is False, f"{name}: the legend hides lines")
+    browser.click("#chart-loss .legend button")
+    zoomed = browser.js("""
+        const plots = [...shown.values()].map(entry => entry.plot), xs = plots[0].data[0];
+        const later = () => new Promise(done => setTimeout(done, 50));
+        plots[0].setScale("x", {min: xs[1], max: xs[Math.floor(xs.length / 2)]});
+        return later().then(() => {
+            const all = plots.every(plot => plot.scales.x.min === xs[1]);
+            resetZoom();
+            return later().then(() => all && plots[0].scales.x.min === xs[0]);
+        });""")
+    expect(zoomed is True, f"{name}: zoom is shared and reset")
+
+
+def check_attention(browser, name):
+    """A head that opens, and a token that shows what it reads."""
+    if not browser.js("return document.querySelectorAll('.heads').length"):
+        return
+    browser.click(".heads button")
+    browser.hover(".queries li:nth-child(2) button")
+    said = browser.js("return document.querySelector('.reads').textContent")
+    expect(" reads " in said and "%" in said, f"{name}: a token shows what it reads: {said}")
+
+
+def check_log(browser, address, name):
+    """No error, and no request but that of the page itself."""
+    errors = [entry["message"] for entry in browser.log("browser")]
+    expect(not errors, f"{name}: messages of the browser: {errors}")
+    messages = [json.loads(entry["message"])["message"] for entry in browser.log("performance")]
+    sent = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+    origin = address if address.startswith("file:") else "/".join(address.split("/")[:3])
+    foreign = [url for url in sent if not url.startswith((origin, "data:"))]
+    expect(not foreign, f"{name}: requests: {foreign[:5]}")
+
+
+def check(browser, folder, page):
+    address = page if "://" in page else Path(page).resolve().as_uri()
+    name = Path(page).stem
+    for look, width, scheme in (("light", 1280, "light"), ("dark", 1280, "dark"), ("phone", 390, "light")):
+        browser.look(width, scheme)
+        browser.open(address)
+        if not browser.js("return document.querySelector('main') !== null"):
+            expect(False, f"{name}: there is no page")
+            return
+        if look == "light":
+            check_charts(browser, name)
+        check_attention(browser, name)
+        wide = browser.js("return document.documentElement.scrollWidth - innerWidth")
+        expect(wide <= 0, f"{name}: {wide} pixels too wide ({look})")
+        browser.js("scrollTo(0, 0)")
+        browser.screenshot(folder / f"{name}_{look}.png")
+        check_log(browser, address, name)
+    browser.print(folder / f"{name}.pdf")
+    browser.look(1280, scripts=False)
+    browser.open(address)
+    browser.screenshot(folder / f"{name}_noscript.png")
+    browser.look(1280)
+    check_log(browser, address, name)
+
+
+def main(folder, pages):
+    with Browser() as browser:
+        for page in pages:
+            check(browser, Path(folder), page)
+            print("looked at", page)
+    sys.exit(f"{len(failures)} failed" if failures else 0)
+
+
+main(sys.argv[1], sys.argv[2:])
