@@ -190,6 +190,17 @@ async function report(place, work) {
   }
 }
 
+/** The tasks of the shown models, by column. */
+const tasks = new Map();
+
+/** Shows the inputs that a shown model reads. */
+function showInputs() {
+  const shown = [...tasks.values()];
+  const isPicture = task => task === "image-classification";
+  document.getElementById("for-pictures").hidden = !shown.some(isPicture);
+  document.getElementById("for-texts").hidden = !shown.some(task => !isPicture(task) && task !== "weather-forecast");
+}
+
 /** The part of the page that shows one model. */
 function column(select) {
   const body = make("div", {});
@@ -199,10 +210,14 @@ function column(select) {
     if (model?.name !== select.value) {
       body.replaceChildren(make("p", { className: "dim" }, select.value === "" ? "" : "loading …"));
       model = null;
+      tasks.delete(select);
+      showInputs();
       if (select.value === "") return;
       const described = await ask(modelPath(select.value));
       if (current !== version) return;
       model = { name: select.value, ...described };
+      tasks.set(select, model.task);
+      showInputs();
     }
     const view = views[model.task];
     const parts = await view(model);
