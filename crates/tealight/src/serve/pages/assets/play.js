@@ -190,6 +190,14 @@ async function report(place, work) {
   }
 }
 
+/** Replaces the children of `place`; a button that had the focus gives it to the one that takes its place. */
+function replaceKeepingFocus(place, children) {
+  const buttons = () => [...place.querySelectorAll("button")];
+  const focused = buttons().indexOf(document.activeElement);
+  place.replaceChildren(...children);
+  if (focused >= 0) buttons()[focused]?.focus();
+}
+
 /** The tasks of the shown models, by column. */
 const tasks = new Map();
 
@@ -222,7 +230,7 @@ function column(select) {
     const view = views[model.task];
     const parts = await view(model);
     // A later change may have been answered first.
-    if (current === version) body.replaceChildren(make("p", { className: "dim" }, model.task), ...parts);
+    if (current === version) replaceKeepingFocus(body, [make("p", { className: "dim" }, model.task), ...parts]);
   });
   select.onchange = show;
   columns.append(make("section", { className: "panel", "aria-label": select.ariaLabel ?? "model" }, select, body));
