@@ -31,7 +31,6 @@ const SCRIPT: &str = concat!(
 pub(crate) enum Form<'a> {
     /// A file that loads nothing.
     File,
-    #[cfg_attr(not(test), expect(dead_code, reason = "the form of a server"))]
     /// A page of a server, whose `script` runs after those of the page.
     Live {
         /// JavaScript.
@@ -102,8 +101,8 @@ pub(crate) fn policy(form: Form<'_>) -> String {
     )
 }
 
-/// `'sha256-…'`
-fn hash(text: &str) -> String {
+/// The digest of a script or style, in the words of a policy: `'sha256-…'`
+pub(crate) fn hash(text: &str) -> String {
     format!("'sha256-{}'", Base64(&Sha256::digest(text.as_bytes())))
 }
 

@@ -31,7 +31,6 @@ pub(crate) struct Change {
     marks: Vec<Mark>,
 }
 
-#[expect(dead_code, reason = "what a server sends")]
 /// What has changed in `run`, as just read, since `cursor`; everything, thinned, if lines were taken back.
 pub(crate) fn update(run: &RunData, cursor: Cursor) -> Change {
     let now = run.cursor();
@@ -54,6 +53,13 @@ pub(super) fn thinned(run: &RunData, n: usize) -> Vec<Series> {
 pub(super) fn clock(run: &RunData, series: &[Series]) -> Clock {
     let steps: BTreeSet<u64> = series.iter().flat_map(|series| &series.steps).copied().collect();
     run.clock.at(&steps)
+}
+
+impl Change {
+    /// The place up to which it reports.
+    pub(crate) fn cursor(&self) -> Cursor {
+        self.cursor
+    }
 }
 
 impl Cursor {

@@ -1,11 +1,29 @@
 //! Limits on texts and numbers of a request.
 
+use serde::Deserialize;
 use tealight_model::generation::{Sampling, Strategy};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::inference::continuation::Settings;
 
 use crate::serve::fault::Fault;
 use crate::serve::limits::{MAX_CONTINUATIONS, MAX_NEW_TOKENS, MAX_TEXT, MAX_TEXTS};
+
+/// A text or a list of texts.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum OneOrSeveral {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl OneOrSeveral {
+    pub(super) fn into_list(self) -> Vec<String> {
+        match self {
+            Self::One(text) => vec![text],
+            Self::Several(texts) => texts,
+        }
+    }
+}
 
 /// Checks the number of texts and the length of each.
 pub(super) fn texts<'a>(texts: impl ExactSizeIterator<Item = &'a str>) -> Result<(), Fault> {

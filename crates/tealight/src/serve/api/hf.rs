@@ -22,7 +22,7 @@ use tealight_train::inference::embed::to_unit_length;
 use tealight_train::inference::fill_mask::as_pipeline;
 use tealight_train::task::classify::{Classified, Score, Text};
 
-use super::check;
+use super::check::{self, OneOrSeveral};
 use crate::serve::app::{App, Shared};
 use crate::serve::fault::Fault;
 use crate::serve::http::body::{answer, parse, read};
@@ -132,28 +132,11 @@ fn texts(inputs: Value) -> Result<(Vec<String>, bool), Fault> {
 struct FillParameters {
     #[serde(default = "top_k")]
     top_k: usize,
-    targets: Option<Words>,
+    targets: Option<OneOrSeveral>,
 }
 
 fn top_k() -> usize {
     TOP_K
-}
-
-/// A word, or a list of them.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Words {
-    One(String),
-    Several(Vec<String>),
-}
-
-impl Words {
-    fn into_list(self) -> Vec<String> {
-        match self {
-            Self::One(word) => vec![word],
-            Self::Several(words) => words,
-        }
-    }
 }
 
 /// As the pipeline `fill-mask`: a list of candidates, a list of lists for several masks, a list of those for several
@@ -165,7 +148,7 @@ async fn fill_mask(
 ) -> Result<Response, Fault> {
     let FillParameters { top_k, targets } = parameters(given)?;
     let top_k = check::number("top_k", top_k, MAX_TOP_K)?;
-    let targets = targets.map(Words::into_list);
+    let targets = targets.map(OneOrSeveral::into_list);
     if let Some(words) = &targets {
         check::texts(words.iter().map(String::as_str))?;
     }
@@ -187,10 +170,10 @@ async fn classify(
     given: Map<String, Value>,
 ) -> Result<Response, Fault> {
     let ClassifyParameters { top_k } = parameters(given)?;
+    let top_k = check::number("top_k", top_k.unwrap_or(MAX_TOP_K), MAX_TOP_K)?;
     let texts = pairs(inputs)?;
     let classified = worker.ask(Classification(texts)).await?;
-    let scores: Vec<Vec<Score>> =
-        classified.into_iter().map(|one| best(one, top_k.unwrap_or(usize::MAX))).collect();
+    let scores: Vec<Vec<Score>> = classified.into_iter().map(|one| best(one, top_k)).collect();
     Ok(answer(&scores))
 }
 
@@ -286,6 +269,7 @@ async fn classify_encoded(
     given: Map<String, Value>,
 ) -> Result<Response, Fault> {
     let PictureParameters { top_k } = parameters(given)?;
+    let top_k = check::number("top_k", top_k, MAX_TOP_K)?;
     let bytes = inputs.as_str().and_then(|text| BASE64_STANDARD.decode(text).ok());
     let bytes =
         bytes.ok_or_else(|| Fault::bad("`inputs` must be the bytes of a PNG or JPEG in Base64"))?;

@@ -12,7 +12,7 @@ use tealight_train::inference::continuation::{Continuation, EndedBy, Settings};
 use tealight_train::storage::clock::since_1970;
 use tokio::sync::mpsc::{self, Sender};
 
-use super::check;
+use super::check::{self, OneOrSeveral};
 use crate::serve::app::Shared;
 use crate::serve::fault::Fault;
 use crate::serve::http::body::{answer, json};
@@ -38,7 +38,7 @@ pub(in crate::serve) async fn models(State(app): State<Shared>) -> Response {
 #[serde(deny_unknown_fields)]
 struct Completion {
     model: String,
-    prompt: Prompt,
+    prompt: OneOrSeveral,
     #[serde(default = "max_tokens")]
     max_tokens: usize,
     #[serde(default = "one")]
@@ -50,7 +50,7 @@ struct Completion {
     seed: u64,
     #[serde(default = "first")]
     n: usize,
-    stop: Option<Prompt>,
+    stop: Option<OneOrSeveral>,
     #[serde(default)]
     stream: bool,
     #[serde(default)]
@@ -70,23 +70,6 @@ fn one() -> f64 {
 
 fn first() -> usize {
     1
-}
-
-/// A text or a list of texts.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Prompt {
-    One(String),
-    Several(Vec<String>),
-}
-
-impl Prompt {
-    fn into_list(self) -> Vec<String> {
-        match self {
-            Self::One(text) => vec![text],
-            Self::Several(texts) => texts,
-        }
-    }
 }
 
 /// Prompts to continue, and how.
@@ -116,7 +99,7 @@ impl Completion {
     fn order(self) -> Result<Order, Fault> {
         let Self { temperature, top_p, top_k, .. } = self;
         let sampling = Sampling { temperature, top_p, top_k, ..Sampling::default() };
-        let stop = self.stop.map_or(Vec::new(), Prompt::into_list);
+        let stop = self.stop.map_or(Vec::new(), OneOrSeveral::into_list);
         let settings = check::continuation(sampling, self.seed, self.max_tokens, self.n, stop)?;
         let prompts = self.prompt.into_list();
         check::texts(prompts.iter().map(String::as_str))?;

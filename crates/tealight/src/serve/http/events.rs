@@ -1,6 +1,7 @@
 //! Server-sent events (<https://html.spec.whatwg.org/multipage/server-sent-events.html>).
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -37,4 +38,14 @@ pub(in crate::serve) fn data(value: &impl Serialize) -> Bytes {
     // JSON of one line: a line break would end the field.
     let json = serde_json::to_string(value).unwrap_or_default();
     format!("data: {json}\n\n").into()
+}
+
+/// An event with an identifier, which a client that connects again sends back.
+pub(in crate::serve) fn with_id(id: &impl Display, value: &impl Serialize) -> Bytes {
+    [format!("id: {id}\n").as_bytes(), &data(value)].concat().into()
+}
+
+/// An event with a name.
+pub(in crate::serve) fn named(name: &str, value: &impl Serialize) -> Bytes {
+    [format!("event: {name}\n").as_bytes(), &data(value)].concat().into()
 }

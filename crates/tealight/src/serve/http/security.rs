@@ -18,10 +18,9 @@ use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest, Sha256};
 
+use crate::report::page::hash;
 use crate::serve::fault::Fault;
 
 /// The cookie that holds the token.
@@ -228,8 +227,6 @@ pub(in crate::serve) fn policy_of_page(scripts: &[&str], styles: &[&str]) -> Str
 
 /// The digests of texts, in the words of the policy; `'none'` if there are none.
 fn digests(texts: &[&str]) -> String {
-    let digest = |text: &&str| {
-        format!(" 'sha256-{}'", BASE64_STANDARD.encode(Sha256::digest(text.as_bytes())))
-    };
+    let digest = |text: &&str| format!(" {}", hash(text));
     if texts.is_empty() { " 'none'".to_owned() } else { texts.iter().map(digest).collect() }
 }

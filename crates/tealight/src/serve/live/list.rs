@@ -9,11 +9,11 @@ use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
 use tealight_train::config::ConfigSource;
+use tealight_train::run::Lock;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::run::state;
 use crate::serve::app::{App, Shared};
 use crate::serve::fault::Fault;
 use crate::serve::http::events;
@@ -58,6 +58,17 @@ fn line(item: &Item) -> Value {
     let (task, state, step) =
         if *is_run { (task(path), Some(state(path)), last_step(path)) } else { (None, None, None) };
     json!({ "name": name, "is_run": is_run, "task": task, "state": state, "step": step })
+}
+
+/// How the run is doing, from the presence of files.
+fn state(run: &Path) -> &'static str {
+    if Lock::is_held(run) {
+        "running"
+    } else if run.join("summary.json").exists() {
+        "finished"
+    } else {
+        "stopped"
+    }
 }
 
 /// The task in the configuration of a run.

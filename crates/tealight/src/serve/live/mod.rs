@@ -2,4 +2,4 @@
 
 pub(super) mod list;
 pub(super) mod run;
-mod tail;
+mod signature;

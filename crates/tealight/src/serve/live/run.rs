@@ -1,97 +1,94 @@
-//! `/runs/NAME/events`: `{"restart", "lines", "state", "step"}` whenever a run has changed.
+//! `/runs/NAME/events?cursor=120.0`: what has changed in a run since the cursor, as the module `report` defines it.
+//!
+//! Each event has its cursor as `id`, which a browser sends back when it connects again. A run that is deleted ends the
+//! events with one called `deleted`.
 
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
+use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc::{self, Sender};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-use super::tail::{News, Tail};
+use super::signature::Signature;
+use crate::report::read::RunData;
+use crate::report::update::{Change, Cursor, update};
 use crate::serve::app::Shared;
 use crate::serve::fault::Fault;
 use crate::serve::http::events;
 
 /// The time between two looks at the files.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The time after which a comment is sent if nothing else was, which finds out that a client is gone.
-const SIGN: Duration = Duration::from_secs(10);
-/// The lines of the first event; of more, every second, third or further one of the training split is sent.
-const MAX_LINES: usize = 4000;
-
-/// The states of a run that a page shows.
-const DELETED: &str = "deleted";
+/// A run that took long to read is read less often: reading takes at most one part of so many of the time.
+const SHARE: u32 = 20;
+/// The time after which a run is read also if no file has changed, because a process that is killed writes nothing, and
+/// after which a comment finds out whether the client is gone.
+const LONG: Duration = Duration::from_secs(10);
 
 pub(in crate::serve) async fn follow(
     State(app): State<Shared>,
     Path(name): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
 ) -> Result<Response, Fault> {
     let path = app.catalogue.run(&name)?.path;
+    let cursor = cursor(&uri, &headers)?;
     let place = app.follow()?;
     let (sender, receiver) = mpsc::channel(16);
     tokio::spawn(async move {
-        send_changes(path, sender).await;
+        send_changes(path, cursor, sender).await;
         drop(place);
     });
     Ok(events::answer(receiver))
 }
 
+/// The place after which changes are sent: that of the last event that the client has, or of its page.
+fn cursor(uri: &Uri, headers: &HeaderMap) -> Result<Cursor, Fault> {
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let of_page = uri.query().and_then(|query| query.strip_prefix("cursor="));
+    let text = last.or(of_page).unwrap_or("0.0");
+    text.parse().map_err(|error: anyhow::Error| Fault::bad(error.to_string()))
+}
+
 /// Sends each change until the run is deleted or the client is gone.
-async fn send_changes(path: PathBuf, sender: Sender<Bytes>) {
-    let mut tail = Tail::new(path.join("metrics.jsonl"));
-    let (mut before, mut step) = (None, None);
-    let mut sent = Instant::now();
+async fn send_changes(path: PathBuf, mut cursor: Cursor, sender: Sender<Bytes>) {
+    let mut seen = None;
+    let mut read_at = Instant::now();
     loop {
-        let directory = path.clone();
-        let read = move || {
-            let news = tail.read().unwrap_or_default();
-            (tail, news, state(&directory))
-        };
-        let Ok((same, news, state)) = spawn_blocking(read).await else { return };
-        tail = same;
-        let is_first = before.is_none();
-        if is_first || news.restart || !news.lines.is_empty() || before != Some(state) {
-            step = last_step(&news).or(step.filter(|_| !news.restart));
-            let restart = news.restart || is_first;
-            let lines = thinned(news.lines);
-            let change =
-                json!({ "restart": restart, "lines": lines, "state": state, "step": step });
-            if sender.send(events::data(&change)).await.is_err() || state == DELETED {
-                return;
-            }
-            (before, sent) = (Some(state), Instant::now());
-        } else if sent.elapsed() > SIGN {
-            if sender.send(Bytes::from_static(b":\n\n")).await.is_err() {
-                return;
-            }
-            sent = Instant::now();
+        let signature = Signature::of(&path);
+        if signature.is_gone() {
+            let _ = sender.send(events::named("deleted", &json!({}))).await;
+            return;
         }
-        sleep(PAUSE).await;
+        let mut pause = PAUSE;
+        if seen != Some(signature) || read_at.elapsed() > LONG {
+            let started = Instant::now();
+            let event = match read(&path, cursor).await {
+                Some(change) => {
+                    cursor = change.cursor();
+                    seen = Some(signature);
+                    events::with_id(&cursor, &change)
+                }
+                // A file is being replaced, or the run deleted: it is read again soon.
+                None => Bytes::from_static(b":\n\n"),
+            };
+            if sender.send(event).await.is_err() {
+                return;
+            }
+            read_at = Instant::now();
+            pause = pause.max(started.elapsed() * SHARE);
+        }
+        sleep(pause).await;
     }
 }
 
-/// What the files of a run tell.
-pub(super) fn state(directory: &FilePath) -> &'static str {
-    let has = |file: &str| directory.join(file).exists();
-    match (has("manifest.json"), has("summary.json")) {
-        (false, _) => DELETED,
-        (true, true) => "finished",
-        (true, false) => "in progress",
-    }
-}
-
-fn last_step(news: &News) -> Option<u64> {
-    news.lines.iter().rev().find_map(|line| line["step"].as_u64())
-}
-
-/// At most about [`MAX_LINES`] lines of the training split, evenly spaced, and all others.
-fn thinned(lines: Vec<Value>) -> Vec<Value> {
-    let every = lines.len().div_ceil(MAX_LINES).max(1);
-    let is_kept =
-        |(at, line): &(usize, Value)| at.is_multiple_of(every) || line["split"] != "train";
-    lines.into_iter().enumerate().filter(is_kept).map(|(_, line)| line).collect()
+async fn read(path: &FilePath, cursor: Cursor) -> Option<Change> {
+    let path = path.to_owned();
+    let change = spawn_blocking(move || RunData::read(&path).map(|run| update(&run, cursor)));
+    change.await.ok()?.ok()
 }

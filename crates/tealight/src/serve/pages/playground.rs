@@ -17,9 +17,13 @@ pub(in crate::serve) async fn show(State(app): State<Shared>, uri: Uri) -> Respo
     let asked = asked.map(decoded);
     let first = names.iter().find(|name| Some(*name) == asked.as_ref()).or(names.first());
     let main = html! {
-        label for="text" { "Text" }
-        textarea id="text" spellcheck="false" { "The capital of France is Paris." }
-        label { "Picture" input type="file" id="picture" accept="image/png,image/jpeg"; }
+        div id="for-texts" hidden {
+            label for="text" { "Text" }
+            textarea id="text" spellcheck="false" { "The capital of France is Paris." }
+        }
+        div id="for-pictures" hidden {
+            label { "Picture" input type="file" id="picture" accept="image/png,image/jpeg"; }
+        }
         div .columns id="columns" {
             (choice("model", &names, first))
             (choice("another model beside it", &names, None))

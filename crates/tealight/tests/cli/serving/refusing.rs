@@ -204,6 +204,30 @@ fn a_client_that_never_ends_its_header_or_body_is_cut() -> Result {
     Ok(())
 }
 
+/// Large answers to requests that are sent one after the other, and a client that reads none of them.
+#[test]
+fn a_client_that_reads_no_answer_is_cut() -> Result {
+    const ANSWERS: usize = 12;
+    let (_folder, server) = server()?;
+    let body =
+        json!({ "inputs": vec!["a b c d e f g h i j k l m n o p q r s t"; 256] }).to_string();
+    let request = format!(
+        "POST /models/bert/pipeline/feature-extraction HTTP/1.1\r\nHost: localhost\r\n{JSON}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut slow = server.connect()?;
+    slow.write_all(request.repeat(ANSWERS).as_bytes())?;
+    std::thread::sleep(Duration::from_secs(30));
+    let mut answers = Vec::new();
+    // The end may be a reset.
+    let _ = slow.read_to_end(&mut answers);
+    let answers = String::from_utf8_lossy(&answers);
+    let n = answers.matches("HTTP/1.1 200").count();
+    assert!((1..ANSWERS).contains(&n), "{n} answers in {} bytes", answers.len());
+    assert_eq!(server.get("/health")?.status, 200);
+    Ok(())
+}
+
 #[cfg(unix)]
 #[test]
 fn a_signal_ends_the_server_at_once() -> Result {

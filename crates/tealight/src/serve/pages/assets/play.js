@@ -190,6 +190,25 @@ async function report(place, work) {
   }
 }
 
+/** Replaces the children of `place`; a button that had the focus gives it to the one that takes its place. */
+function replaceKeepingFocus(place, children) {
+  const buttons = () => [...place.querySelectorAll("button")];
+  const focused = buttons().indexOf(document.activeElement);
+  place.replaceChildren(...children);
+  if (focused >= 0) buttons()[focused]?.focus();
+}
+
+/** The tasks of the shown models, by column. */
+const tasks = new Map();
+
+/** Shows the inputs that a shown model reads. */
+function showInputs() {
+  const shown = [...tasks.values()];
+  const isPicture = task => task === "image-classification";
+  document.getElementById("for-pictures").hidden = !shown.some(isPicture);
+  document.getElementById("for-texts").hidden = !shown.some(task => !isPicture(task) && task !== "weather-forecast");
+}
+
 /** The part of the page that shows one model. */
 function column(select) {
   const body = make("div", {});
@@ -199,15 +218,19 @@ function column(select) {
     if (model?.name !== select.value) {
       body.replaceChildren(make("p", { className: "dim" }, select.value === "" ? "" : "loading …"));
       model = null;
+      tasks.delete(select);
+      showInputs();
       if (select.value === "") return;
       const described = await ask(modelPath(select.value));
       if (current !== version) return;
       model = { name: select.value, ...described };
+      tasks.set(select, model.task);
+      showInputs();
     }
     const view = views[model.task];
     const parts = await view(model);
     // A later change may have been answered first.
-    if (current === version) body.replaceChildren(make("p", { className: "dim" }, model.task), ...parts);
+    if (current === version) replaceKeepingFocus(body, [make("p", { className: "dim" }, model.task), ...parts]);
   });
   select.onchange = show;
   columns.append(make("section", { className: "panel", "aria-label": select.ariaLabel ?? "model" }, select, body));
