@@ -2,7 +2,7 @@
 
 #![expect(dead_code, reason = "the tests do not call `main`")]
 
-use tealight_model::Attention;
+use tealight_model::attention::AttentionConfig;
 
 #[path = "../examples/swap_attention.rs"]
 mod swap_attention;
@@ -10,8 +10,11 @@ mod swap_attention;
 #[test]
 fn kinds_of_attention_are_measured() {
     for kind in ["softmax", "aft_simple", "nystrom"] {
-        let attention = Attention::default_of(kind).unwrap();
+        let attention = AttentionConfig::default_of(kind).unwrap();
         let (n_parameters, norm) = swap_attention::measure(attention).unwrap();
-        assert!(n_parameters > 1000 && norm.is_finite() && norm > 0., "{kind} {n_parameters} {norm}");
+        assert!(
+            n_parameters > 1000 && norm.is_finite() && norm > 0.,
+            "{kind} {n_parameters} {norm}"
+        );
     }
 }
