@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::program::{Folder, Result};
 
 /// The longest wait for a byte of an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A server that ends with the test.
 pub(super) struct Server {
@@ -86,15 +86,16 @@ impl Server {
 
     /// A request with these lines of a header beside `Host`, `Connection` and the length.
     pub(super) fn request(&self, first: &str, head: &[&str], body: &[u8]) -> Result<Answer> {
-        let mut text = format!("{first} HTTP/1.1\r\nConnection: close\r\n");
+        let mut lines = vec![format!("{first} HTTP/1.1"), "Connection: close".to_owned()];
         if !head.iter().any(|line| line.starts_with("Host:")) {
-            text += &format!("Host: {}\r\n", self.address);
+            lines.push(format!("Host: {}", self.address));
         }
-        head.iter().for_each(|line| text += &format!("{line}\r\n"));
+        lines.extend(head.iter().map(|&line| line.to_owned()));
         if !body.is_empty() {
-            text += &format!("Content-Length: {}\r\n", body.len());
+            lines.push(format!("Content-Length: {}", body.len()));
         }
-        self.send(&[text.as_bytes(), b"\r\n", body].concat())
+        let text = lines.join("\r\n") + "\r\n\r\n";
+        self.send(&[text.as_bytes(), body].concat())
     }
 
     pub(super) fn get(&self, path: &str) -> Result<Answer> {

@@ -57,14 +57,11 @@ fn a_thousand_requests_of_fifty_clients_get_the_answers_they_get_alone() -> Resu
 }
 
 fn assert_scores_near(one: &Value, other: &Value) {
-    match (one, other) {
-        (Value::Array(a), Value::Array(b)) => {
-            assert_eq!(a.len(), b.len());
-            a.iter().zip(b).for_each(|(a, b)| assert_scores_near(a, b));
-        }
-        _ => {
-            let difference = one["score"].as_f64().zip(other["score"].as_f64());
-            assert!(difference.is_some_and(|(a, b)| (a - b).abs() < TOLERANCE), "{one} {other}");
-        }
+    if let (Value::Array(a), Value::Array(b)) = (one, other) {
+        assert_eq!(a.len(), b.len());
+        a.iter().zip(b).for_each(|(a, b)| assert_scores_near(a, b));
+    } else {
+        let difference = one["score"].as_f64().zip(other["score"].as_f64());
+        assert!(difference.is_some_and(|(a, b)| (a - b).abs() < TOLERANCE), "{one} {other}");
     }
 }
