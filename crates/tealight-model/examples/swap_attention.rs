@@ -46,7 +46,7 @@ fn main() -> Result {
         let attention = AttentionConfig::default_of(kind.name).ok_or("a kind without defaults")?;
         match measure(attention) {
             Ok((n_parameters, norm)) => {
-                println!("{:<16} {n_parameters:>6} parameters, |gradient| {norm:.3}", kind.name)
+                println!("{:<16} {n_parameters:>6} parameters, |gradient| {norm:.3}", kind.name);
             }
             Err(error) => println!("{:<16} {error}", kind.name),
         }
