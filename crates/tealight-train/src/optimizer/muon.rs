@@ -12,10 +12,10 @@
 //! The second scale gives updates the RMS of `AdamW`'s, so that both can use the same learning rate and weight
 //! decay. Weights are `(outputs, inputs)`: rows are outputs.
 //!
-//! Muon updates parameters with two axes whose name matches one of `matrices`: by default the weights of all linear
-//! maps within layers, also of encoders and decoders. `AdamW` updates the rest (embeddings, positions, the output
-//! layer, biases, gains) with settings of its own (`[optimizer.adamw]`); the schedule scales its learning rate by
-//! the same factor.
+//! Muon updates the matrices whose name matches one of `matrices`: by default the weights of all linear maps within
+//! layers, also of encoders and decoders. The kernels `(outputs, rows, columns, inputs)` of a convolution are the matrix
+//! `(outputs, rows · columns · inputs)`, as in the post. `AdamW` updates the rest (embeddings, positions, the output layer,
+//! biases, gains) with settings of its own (`[optimizer.adamw]`); the schedule scales its learning rate by the same factor.
 
 use tealight_model::{names, pattern};
 use tealight_ops::muon::{self, Hyper, Slot};
@@ -48,7 +48,7 @@ settings! {
         pub scale: Scale = Scale::Aspect,
         /// λ: weight decay, multiplied by the learning rate.
         pub weight_decay: f64 = 0.,
-        /// Names of the parameters with two axes that Muon updates; `*` matches anything.
+        /// Names of the parameters that Muon updates, matrices and kernels of convolutions; `*` matches anything.
         pub matrices: Vec<String> = MATRICES.map(str::to_owned).into(),
         /// `[optimizer.adamw]`: settings for the other parameters.
         pub adamw: adamw::Config = adamw::Config::default(),
@@ -78,9 +78,11 @@ impl Scale {
 impl Config {
     /// Rows and columns, if Muon updates the parameter.
     fn matrix(&self, parameter: &Parameter) -> Option<[usize; 2]> {
+        let is_chosen = || pattern::matches_any(&self.matrices, &parameter.name);
         match *parameter.variable.dims() {
-            [rows, columns] if pattern::matches_any(&self.matrices, &parameter.name) => {
-                Some([rows, columns])
+            [rows, columns] if is_chosen() => Some([rows, columns]),
+            [outputs, rows, columns, inputs] if is_chosen() => {
+                Some([outputs, rows * columns * inputs])
             }
             _ => None,
         }
@@ -122,7 +124,7 @@ impl OptimizerKind for Config {
             return Ok(());
         }
         let key = "optimizer.matrices";
-        let message = format!("`{key}` = {:?} fits no parameter of two axes", self.matrices);
+        let message = format!("`{key}` = {:?} fits no matrix", self.matrices);
         Err(Error::config([key], message))
     }
 
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn matrices_are_known_by_name_and_by_their_two_axes() {
+    fn matrices_are_known_by_name_and_axes() {
         let is_matrix = |name: &str, dims: &[usize]| {
             let variable = Var::zeros(dims, DType::F32, &Device::Cpu).unwrap();
             Config::default().matrix(&Parameter::new(name.to_owned(), variable)).is_some()
@@ -251,6 +253,7 @@ mod tests {
         assert!(is_matrix("decoder.layer.11.feed_forward.up.weight", &[2, 3]));
         assert!(!is_matrix("layer.0.attention.query.bias", &[3]));
         assert!(!is_matrix("layer.0.attention.filter.weight", &[2, 3, 5]));
+        assert!(is_matrix("layer.0.convolution.weight", &[2, 3, 5, 7]));
         for name in ["embedding.token.weight", "position.weight", "output.weight"] {
             assert!(!is_matrix(name, &[2, 3]), "{name}");
         }
@@ -266,6 +269,6 @@ mod tests {
         assert!(message(adamw).starts_with("`optimizer.adamw.beta2` = 1 must"));
         let matrices = Config { matrices: vec!["block.*".into()], ..Config::default() };
         let message = OptimizerConfig::Muon(matrices).build(variables()).unwrap_err().to_string();
-        assert_eq!(message, "`optimizer.matrices` = [\"block.*\"] fits no parameter of two axes");
+        assert_eq!(message, "`optimizer.matrices` = [\"block.*\"] fits no matrix");
     }
 }

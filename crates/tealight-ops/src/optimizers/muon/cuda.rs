@@ -25,7 +25,7 @@ pub(super) fn step(slots: &[Slot<'_>]) -> Result<()> {
 /// Updates the momenta in place. Returns the directions N: `(slots, rows, columns)`.
 fn directions(slots: &[Slot<'_>]) -> Result<Tensor> {
     let Slot { parameter, hyper, .. } = slots[0];
-    let (rows, columns) = parameter.dims2()?;
+    let (rows, columns) = slots[0].shape();
     let gradients =
         slots.iter().map(|slot| slot.gradient.contiguous()).collect::<Result<Vec<_>>>()?;
     let (len, dtype) = (rows * columns, parameter.dtype());

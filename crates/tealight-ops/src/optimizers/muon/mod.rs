@@ -51,7 +51,8 @@ pub struct Hyper {
     pub gradient_scale: f64,
 }
 
-/// A matrix, its gradient and its momentum, which starts as zeros. All have one shape.
+/// A matrix, its gradient and its momentum, which starts as zeros. All have one shape. A parameter of more axes, such as the
+/// kernels `(outputs, rows, columns, inputs)` of a convolution, is read as the matrix `(outputs, all others)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot<'a> {
     /// θ.
@@ -67,10 +68,16 @@ pub struct Slot<'a> {
 impl Slot<'_> {
     fn check(&self) -> Result<()> {
         let parameter = self.parameter;
-        if parameter.rank() != 2 {
+        if parameter.rank() < 2 {
             bail!("muon of a parameter {:?}: expected a matrix", parameter.shape())
         }
         check_shapes("muon", parameter, &[self.gradient, self.momentum])
+    }
+
+    /// Rows and columns of the matrix.
+    fn shape(&self) -> (usize, usize) {
+        let (rows, columns) = self.parameter.dims().split_at(1);
+        (rows[0], columns.iter().product())
     }
 
     /// Whether both can be in one batch.
@@ -87,7 +94,7 @@ impl Slot<'_> {
 /// One update of all `slots`, in place.
 ///
 /// # Errors
-/// If shapes differ, or a parameter is not a matrix.
+/// If shapes differ, or a parameter has fewer than two axes.
 pub fn step_all(slots: &[Slot<'_>]) -> Result<()> {
     slots.iter().try_for_each(Slot::check)?;
     let mut remaining = slots.to_vec();
@@ -109,14 +116,16 @@ pub fn step_all(slots: &[Slot<'_>]) -> Result<()> {
 fn step_of_one_shape(slots: &[Slot<'_>]) -> Result<()> {
     /// Elements of matrices that are orthogonalised at once: 16 MiB in f32.
     const AT_ONCE: usize = 1 << 22;
-    let Some(Slot { parameter, hyper, .. }) = slots.first() else { return Ok(()) };
+    let Some(first) = slots.first() else { return Ok(()) };
+    let (parameter, hyper, shape) = (first.parameter, first.hyper, first.shape());
     let per_batch = (AT_ONCE / parameter.elem_count().max(1)).max(1);
     for slots in slots.chunks(per_batch) {
-        let directions = slots.iter().map(direction).collect::<Result<Vec<_>>>()?;
+        let directions = slots.iter().map(|slot| direction(slot)?.reshape(shape));
+        let directions = directions.collect::<Result<Vec<_>>>()?;
         let updates = orthogonalized(&Tensor::stack(&directions, 0)?, hyper.n_iterations)?;
         for (i, Slot { parameter, hyper, .. }) in slots.iter().enumerate() {
             let Hyper { lr, scale, weight_decay, .. } = *hyper;
-            let step = (updates.get(i)? * (lr * scale))?;
+            let step = (updates.get(i)?.reshape(parameter.dims())? * (lr * scale))?;
             store(parameter, &((wide(parameter)? * (1. - lr * weight_decay))? - step)?)?;
         }
     }
@@ -218,17 +227,36 @@ mod tests {
         Ok(())
     }
 
+    const HYPER: Hyper = Hyper {
+        lr: 0.1,
+        momentum: 0.95,
+        nesterov: true,
+        n_iterations: 5,
+        scale: 1.,
+        weight_decay: 0.2,
+        gradient_scale: 1.,
+    };
+
+    /// Kernels `(5, 2, 2, 3)` take the update of the matrix `(5, 12)`.
+    #[test]
+    fn kernels_of_a_convolution_are_a_matrix() -> Result<()> {
+        let (matrix, gradient) = (normal(5, 12)?, (normal(5, 12)? * 0.3)?);
+        let updated = |dims: &[usize]| -> Result<Vec<f64>> {
+            let parameter = Var::from_tensor(&matrix.reshape(dims)?)?;
+            let momentum = Var::zeros(dims, DType::F64, &Device::Cpu)?;
+            let gradient = &gradient.reshape(dims)?;
+            let slot = Slot { parameter: &parameter, gradient, momentum: &momentum, hyper: HYPER };
+            step_all(&[slot, slot])?;
+            assert_eq!(parameter.dims(), dims);
+            parameter.flatten_all()?.to_vec1()
+        };
+        assert_eq!(updated(&[5, 2, 2, 3])?, updated(&[5, 12])?);
+        Ok(())
+    }
+
     #[test]
     fn a_gradient_of_zero_moves_nothing_and_a_vector_is_refused() -> Result<()> {
-        let hyper = Hyper {
-            lr: 0.1,
-            momentum: 0.95,
-            nesterov: true,
-            n_iterations: 5,
-            scale: 1.,
-            weight_decay: 0.,
-            gradient_scale: 1.,
-        };
+        let hyper = Hyper { weight_decay: 0., ..HYPER };
         let parameter = Var::from_tensor(&normal(3, 5)?)?;
         let before = parameter.copy()?;
         let zeros = Var::from_tensor(&parameter.zeros_like()?)?;
