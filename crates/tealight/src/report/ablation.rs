@@ -6,8 +6,8 @@ use anyhow::Result;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::plots::Plot;
 use super::read::json;
+use super::read::plot::Plot;
 use super::text::{number, spaced};
 use crate::pictures::metrics::display_name;
 

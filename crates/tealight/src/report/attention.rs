@@ -1,9 +1,7 @@
-//! Attention maps of a run's fixed examples, computed from its checkpoint, small enough for a page.
+//! Attention maps of a run's fixed examples, computed from its checkpoint.
 
 use anyhow::Result;
 use maud::{Markup, html};
-use serde::Serialize;
-use serde_json::Value;
 use tealight_train::pretrained::Pretrained;
 use tealight_train::task::images;
 use tealight_train::task::sample::Sample;
@@ -12,56 +10,14 @@ use tealight_train::task::{
 };
 
 use super::read::RunData;
+use super::read::maps::{Attention, Input};
 use crate::args::shared::Weights;
-use crate::pictures::attention::{MapSelection, matrices, pictures};
-use crate::pictures::base64::Base64;
+use crate::pictures::attention::{MapSelection, pictures};
 use crate::pictures::over_picture;
-use crate::pictures::png;
-use crate::pictures::shapes::Picture;
 use crate::runs::load::Run;
 
 /// Examples whose maps are shown.
 const N_INPUTS: usize = 2;
-/// Weights of one example on a page, a byte each; layers beyond are left out.
-const MAX_WEIGHTS: usize = 200_000;
-/// Pictures of layers for pages without scripts.
-const MAX_PICTURES: usize = 6;
-
-/// The attention maps of some inputs.
-#[derive(Debug)]
-pub(crate) struct Attention {
-    inputs: Vec<Input>,
-}
-
-/// An input with its maps.
-#[derive(Debug, Serialize)]
-struct Input {
-    text: String,
-    layers: Vec<Layer>,
-    /// Layers that the page has no room for.
-    n_left_out: usize,
-    /// Name and address of a picture of each layer's mean map, for pages without scripts.
-    #[serde(skip)]
-    pictures: Vec<(String, String)>,
-}
-
-/// The maps of one layer.
-#[derive(Debug, Serialize)]
-struct Layer {
-    name: String,
-    queries: Vec<String>,
-    keys: Vec<String>,
-    maps: Vec<Map>,
-}
-
-/// A map in 256 levels from `low` to `high`.
-#[derive(Debug, Serialize)]
-struct Map {
-    low: f32,
-    high: f32,
-    /// `(q_len, kv_len)` row by row, a byte each, in base 64.
-    levels: String,
-}
 
 /// Computes the maps of the last samples of a run with the weights of the checkpoint that the run selects.
 ///
@@ -157,56 +113,6 @@ impl TaskVisitor for OfTask<'_> {
             Ok(maps)
         });
         maps.collect()
-    }
-}
-
-impl Input {
-    /// Maps of an input, with pictures of its layers.
-    fn new(text: &str, maps: &[AttentionMap], drawn: Vec<(String, Picture)>) -> Result<Self> {
-        let mut layers = Vec::new();
-        let mut room = MAX_WEIGHTS;
-        for map in maps {
-            let Some(left) = room.checked_sub(map.maps.weights.elem_count()) else { break };
-            room = left;
-            layers.push(Layer::new(map)?);
-        }
-        let address = |(name, picture): (String, Picture)| {
-            let png = png::write(&picture, 1.)?;
-            Ok((name, format!("data:image/png;base64,{}", Base64(&png))))
-        };
-        let pictures = drawn.into_iter().take(MAX_PICTURES).map(address).collect::<Result<_>>()?;
-        Ok(Self { text: text.to_owned(), n_left_out: maps.len() - layers.len(), layers, pictures })
-    }
-}
-
-impl Layer {
-    fn new(map: &AttentionMap) -> Result<Self> {
-        let maps = matrices(&map.maps.weights)?;
-        Ok(Self {
-            name: map.name.clone(),
-            queries: map.queries.clone(),
-            keys: map.keys.clone(),
-            maps: maps.iter().map(|rows| Map::new(rows)).collect(),
-        })
-    }
-}
-
-impl Map {
-    fn new(rows: &[Vec<f32>]) -> Self {
-        let values = || rows.iter().flatten().copied();
-        // From 0, unless weights are negative.
-        let (low, high) =
-            values().fold((0_f32, f32::MIN_POSITIVE), |(a, b), x| (a.min(x), b.max(x)));
-        let levels: Vec<u8> =
-            values().map(|x| (255. * (x - low) / (high - low)).round() as u8).collect();
-        Self { low, high, levels: Base64(&levels).to_string() }
-    }
-}
-
-impl Attention {
-    /// The maps as the script reads them.
-    pub(super) fn data(&self) -> Result<Value> {
-        Ok(serde_json::to_value(&self.inputs)?)
     }
 }
 

@@ -7,7 +7,8 @@ use tealight_train::task::table::thousands;
 
 use super::limits::{Limit, limits};
 use super::read::RunData;
-use super::status::{State, duration, steps, time_left};
+use super::read::state::State;
+use super::status::{duration, steps, time_left};
 use super::text::{lower_is_better, number};
 use crate::pictures::metrics::display_name;
 

@@ -1,53 +1,8 @@
-//! Pictures that the final evaluation has drawn into a run's directory.
-
-use std::path::Path;
+//! The pictures that the final evaluation of a run has drawn.
 
 use maud::{Markup, html};
-use tealight_train::run::RunDirectory;
 
 use super::read::RunData;
-use crate::pictures::base64::Base64;
-
-/// The largest file that is put into the page.
-const MAX_BYTES: u64 = 400_000;
-/// The files of a run's evaluation, and what they show.
-const OF_RUN: [(&str, &str); 1] = [("mistakes", "The most confident mistakes")];
-
-/// A picture as a `data:` address. As an image, an SVG runs no script and loads nothing.
-#[derive(Debug)]
-pub(crate) struct Plot {
-    title: String,
-    address: String,
-}
-
-impl Plot {
-    /// The pictures of a run.
-    pub(super) fn of(run: &RunDirectory) -> Vec<Self> {
-        let folder = run.path().join("plots");
-        OF_RUN
-            .iter()
-            .filter_map(|(name, title)| Self::read(&folder.join(format!("{name}.svg")), title))
-            .collect()
-    }
-
-    /// The picture in this file; `None` if there is none, or if it is too large for a page.
-    pub(super) fn read(path: &Path, title: &str) -> Option<Self> {
-        let is_small = path.metadata().is_ok_and(|file| file.is_file() && file.len() <= MAX_BYTES);
-        let bytes = if is_small { std::fs::read(path).ok()? } else { return None };
-        let address = format!("data:image/svg+xml;base64,{}", Base64(&bytes));
-        Some(Self { title: title.to_owned(), address })
-    }
-
-    /// The picture as a figure.
-    pub(super) fn figure(&self) -> Markup {
-        html! {
-            figure.plot-file {
-                figcaption { (self.title) }
-                img src=(self.address) alt=(self.title);
-            }
-        }
-    }
-}
 
 /// The section of a run; `None` if it has no pictures.
 pub(super) fn of_one(run: &RunData) -> Option<Markup> {

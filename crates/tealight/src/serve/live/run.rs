@@ -17,7 +17,8 @@ use tokio::time::{Instant, sleep};
 
 use super::signature::Signature;
 use crate::report::read::RunData;
-use crate::report::update::{Change, Cursor, update};
+use crate::report::read::cursor::Cursor;
+use crate::report::update::{Change, update};
 use crate::serve::app::Shared;
 use crate::serve::fault::Fault;
 use crate::serve::http::events;

@@ -1,5 +1,11 @@
 //! The directory of a run, as its page shows it.
 
+pub(super) mod checkpoint;
+pub(crate) mod cursor;
+pub(super) mod maps;
+pub(super) mod plot;
+pub(super) mod state;
+
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -10,15 +16,14 @@ use tealight_train::observer::samples::{self, SampleLine};
 use tealight_train::run::{Manifest, RunDirectory};
 use tealight_train::storage::files::read_text;
 
-use super::attention::Attention;
-use super::checkpoints::Checkpoint;
-use super::plots::Plot;
 use super::series::{Clock, Series, series};
-use super::status::{State, is_running};
-use super::update::Cursor;
 use crate::runs::config::LoadedConfig;
-use crate::runs::ended::Ended;
 use crate::runs::summary::Summary;
+use checkpoint::Checkpoint;
+use cursor::Cursor;
+use maps::Attention;
+use plot::Plot;
+use state::State;
 
 /// Everything that a run's directory tells without its weights.
 #[derive(Debug)]
@@ -65,7 +70,7 @@ impl RunData {
             manifest: directory.manifest()?,
             series: series(&entries),
             clock: Clock::new(&entries, examples_per_step(&config)),
-            state: State::new(is_running(root), Ended::read(root)?, evaluated, total),
+            state: State::of(root, evaluated, total)?,
             report: optional(&root.join("report.json"), json)?,
             samples: optional(&root.join(samples::FILE), |path| Ok(samples::read(path)?))?
                 .unwrap_or_default(),
@@ -98,17 +103,17 @@ impl RunData {
 }
 
 /// The lines of `metrics.jsonl`; none before the first report.
-pub(super) fn entries(directory: &RunDirectory) -> Result<Vec<Entry>> {
+pub(in crate::report) fn entries(directory: &RunDirectory) -> Result<Vec<Entry>> {
     Ok(optional(&directory.metrics_path(), |path| Ok(jsonl::read(path)?))?.unwrap_or_default())
 }
 
 /// Training examples of one step.
-pub(super) fn examples_per_step(config: &RunConfig) -> f64 {
+pub(in crate::report) fn examples_per_step(config: &RunConfig) -> f64 {
     config.training.batch_size as f64 * config.training.micro_batches as f64
 }
 
 /// A file of JSON that has no version.
-pub(super) fn json(path: &Path) -> Result<Value> {
+pub(in crate::report) fn json(path: &Path) -> Result<Value> {
     let text = read_text(path)?;
     serde_json::from_str(&text).with_context(|| format!("`{}` is not JSON", path.display()))
 }
