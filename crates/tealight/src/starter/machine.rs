@@ -128,7 +128,7 @@ mod tests {
         let small = machine(2, 16).size(DATA);
         assert!(small.seconds <= SECONDS && small.d_model >= 64);
         let large = machine(64, 256).size(Data { tokens: 1e9, ..DATA });
-        assert!(large.d_model > small.d_model, "{large:?} {small:?}");
+        assert!(large.parameters > small.parameters, "{large:?} {small:?}");
         let without_memory = machine(64, 0).size(Data { tokens: 1e9, ..DATA });
         assert_eq!(without_memory.d_model, SIZES[0].0);
     }

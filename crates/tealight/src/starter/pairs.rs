@@ -12,7 +12,7 @@ const BATCH_SIZE: u64 = 32;
 const PAIRS_PER_WORD: usize = 3;
 
 pub(super) fn text(data: &Path, path: &str) -> Result<String> {
-    let Pairs { n, most_characters, most_words, n_words } = pairs(data)?;
+    let Pairs { n, n_sources, most_characters, most_words, n_words } = pairs(data)?;
     let by_words = most_words > 1 && n_words * PAIRS_PER_WORD <= n;
     let (level, max_len, reason) = if by_words {
         ("words", most_words, format!("{n_words} words; or \"characters\""))
@@ -27,7 +27,7 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
     };
     let steps = (epochs * n as u64 / BATCH_SIZE).max(200);
     let (every, warmup) = (tenth(steps), (steps / 10).max(1));
-    let held_out = (n / 10).clamp(1, 1000);
+    let held_out = (n_sources / 10).clamp(1, 1000);
     let pairs = about(n as f64);
     Ok(format!(
         "\

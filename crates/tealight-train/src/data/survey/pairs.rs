@@ -1,5 +1,6 @@
 //! Pairs of a source and a target, for sequence to sequence.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -11,6 +12,8 @@ use crate::error::{Error, Result};
 pub struct Pairs {
     /// The number of pairs.
     pub n: usize,
+    /// The number of different sources.
+    pub n_sources: usize,
     /// The most characters of a source or target.
     pub most_characters: usize,
     /// The most words of a source or target.
@@ -23,8 +26,9 @@ pub struct Pairs {
 pub fn pairs(path: &Path) -> Result<Pairs> {
     let bytes = fs::read(path).map_err(Error::io("read", path))?;
     let text = String::from_utf8_lossy(&bytes);
-    let mut found = Pairs { n: 0, most_characters: 0, most_words: 0, n_words: 0 };
-    let mut words = std::collections::BTreeSet::new();
+    let mut found = Pairs { n: 0, n_sources: 0, most_characters: 0, most_words: 0, n_words: 0 };
+    let mut words = BTreeSet::new();
+    let mut sources = BTreeSet::new();
     for (at, line) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
         if line.trim().is_empty() {
             continue;
@@ -35,15 +39,16 @@ pub fn pairs(path: &Path) -> Result<Pairs> {
             return Err(Error::line(path, at + 1, rule));
         };
         found.n += 1;
+        sources.insert(source.trim());
         for side in [source.trim(), target.trim()] {
             found.most_characters = found.most_characters.max(side.chars().count());
             found.most_words = found.most_words.max(side.split_whitespace().count());
             words.extend(side.split_whitespace());
         }
     }
-    found.n_words = words.len();
-    if found.n < 2 {
-        return Err(refused(path, "has fewer than two pairs"));
+    (found.n_words, found.n_sources) = (words.len(), sources.len());
+    if found.n_sources < 2 {
+        return Err(refused(path, "has fewer than two different sources"));
     }
     Ok(found)
 }
@@ -57,7 +62,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.tsv");
         fs::write(&path, "one two\t12\n\nthree\t3\n").unwrap();
-        let expected = Pairs { n: 2, most_characters: 7, most_words: 2, n_words: 5 };
+        let expected = Pairs { n: 2, n_sources: 2, most_characters: 7, most_words: 2, n_words: 5 };
         assert_eq!(pairs(&path).unwrap(), expected);
         fs::write(&path, "a\tb\nc\n").unwrap();
         assert!(pairs(&path).unwrap_err().to_string().contains("line 2"));
