@@ -277,6 +277,6 @@ fn the_schema_accepts_what_is_read_and_refuses_what_is_not() -> Result {
         }
     }
     // Neither answer is rare.
-    assert!(counts.iter().all(|&n| n > 1000), "{counts:?}");
+    assert!(counts.iter().all(|&n| n > 500), "{counts:?}");
     Ok(())
 }

@@ -43,7 +43,9 @@ mod tests {
 
     #[test]
     fn a_warm_up_without_end_is_noted() {
-        let of = |warmup: &str| config(&["training.steps=20", warmup]).notes(usize::MAX);
+        let of = |warmup: &str| {
+            config(&["training.steps=20", "schedule.kind=linear", warmup]).notes(usize::MAX)
+        };
         assert_eq!(of("schedule.warmup_steps=19"), [""; 0]);
         assert_eq!(
             of("schedule.warmup_steps=20"),

@@ -57,6 +57,9 @@ pub fn similar_keys(key: &str) -> Vec<String> {
     let keys: Vec<String> = keys().into_iter().collect();
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let wanted = last(key);
+    if wanted.is_empty() {
+        return Vec::new();
+    }
     // The same last word under another table, such as `window` for `model.attention.window`.
     let same: Vec<&String> = keys.iter().filter(|key| last(key) == wanted).collect();
     if !same.is_empty() {
@@ -267,7 +270,11 @@ mod tests {
         assert!(keys.len() > 200, "{}", keys.len());
         for key in &keys {
             for entry in find(key) {
-                assert!(!setting(&entry).meaning().is_empty(), "{key}");
+                let meaning = match &entry.item {
+                    Item::Setting(field) => field.meaning(),
+                    Item::Kind(kind) => kind.doc.to_owned(),
+                };
+                assert!(!meaning.is_empty(), "{key}");
             }
         }
     }

@@ -37,9 +37,11 @@ fn train(folder: &Folder, name: &str, task: &str) -> Result {
         format!("{}\n", json!({ "text": format!("{text} {i}"), "label": label }))
     });
     folder.write("texts.jsonl", lines.collect::<String>())?;
+    let causal = if name == "causal_lm" { "[model]\ncausal = true\n" } else { "[model]\n" };
+    let model = SMALL.replace("[model]\n", causal);
     folder.write(
         &format!("{name}.toml"),
-        format!("seed = 7\n[task]\nkind = \"{name}\"\n{task}{SMALL}"),
+        format!("seed = 7\n[task]\nkind = \"{name}\"\n{task}{model}"),
     )?;
     folder.succeed(&["train", &format!("{name}.toml")]).map(drop)
 }
@@ -95,7 +97,7 @@ fn a_finished_run_has_a_page_with_everything() -> Result {
         ],
     );
     for text in [
-        "data-state=\"finished\"",
+        "class=\"state\" data-state=\"finished\"",
         "6 of 6",
         "Bayes limit",
         "lookup table",
@@ -127,7 +129,7 @@ fn every_task_has_its_page() -> Result {
             &html,
             &["overview", "charts", "results", "samples", "attention", "settings"],
         );
-        assert!(html.contains("data-state=\"finished\""), "{name}");
+        assert!(html.contains("class=\"state\" data-state=\"finished\""), "{name}");
         assert!(html.contains("class=\"example\""), "{name}");
         assert_eq!(data["attention"].is_array(), name != "listops", "{name}");
         let lines = folder.read(&format!("runs/{name}/samples.jsonl"))?;
@@ -217,7 +219,10 @@ fn a_run_that_was_stopped_failed_or_killed_says_so() -> Result {
     let folder = Folder::new()?;
     let state = |folder: &Folder, run: &str| -> Result<String> {
         let (html, _) = page(folder, &[run])?;
-        let state = html.split("data-state=\"").nth(1).and_then(|rest| rest.split('"').next());
+        let state = html
+            .split("class=\"state\" data-state=\"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next());
         Ok(state.ok_or("no state")?.to_owned())
     };
     folder.succeed(&["train", "tiny.toml", "--stop-after", "3"])?;
@@ -227,8 +232,10 @@ fn a_run_that_was_stopped_failed_or_killed_says_so() -> Result {
     folder.succeed(&["train", "runs/tiny"])?;
     assert_eq!(state(&folder, "runs/tiny")?, "finished");
     assert!(!folder.path("runs/tiny/ended.json").exists());
-    let bad = ["train", "tiny.toml", "--name", "bad", "--set", "optimizer.lr=1e30"];
-    folder.run(&bad)?.assert_refused(&["step"]);
+    let optimizer = "optimizer={kind=\"sgd\",lr=1e30}";
+    folder
+        .run(&["train", "tiny.toml", "--name", "bad", "--set", optimizer])?
+        .assert_refused(&["step"]);
     assert_eq!(state(&folder, "runs/bad")?, "failed");
     Ok(())
 }
@@ -251,7 +258,9 @@ fn a_run_that_goes_on_is_running_and_tells_the_time_left() -> Result {
     child.kill()?;
     child.wait()?;
     let (html, _) = page?;
-    assert!(html.contains("data-state=\"running\"") && html.contains(" of 10,000,000"));
+    assert!(
+        html.contains("class=\"state\" data-state=\"running\"") && html.contains(" of 10,000,000")
+    );
     assert!(!html.contains("data-fact=\"0/left\">–"), "no time left");
     Ok(())
 }

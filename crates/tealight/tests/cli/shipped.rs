@@ -12,7 +12,11 @@ fn a_shipped_configuration_needs_no_file() -> Result {
         assert!(dry.contains("parameters"), "{dry}");
         folder.succeed(&["inspect", name])?;
     }
-    let small = ["training.steps=2", "task.regime={kind=\"examples\",n=20,n_validation=10}"];
+    let small = [
+        "training.steps=2",
+        "schedule.warmup_steps=1",
+        "task.regime={kind=\"examples\",n=20,n_validation=10}",
+    ];
     let set: Vec<&str> = small.iter().flat_map(|setting| ["--set", setting]).collect();
     folder.succeed(&[&["train", "weather/dotmod", "--stop-after", "1"], &set[..]].concat())?;
     folder.succeed(&[&["train", "weather/dotmod", "--resume"], &set[..]].concat())?;
@@ -81,7 +85,7 @@ fn a_configuration_is_read_from_standard_input() -> Result {
         .assert_same(["runs/mine", "runs/tiny"], &["checkpoints/step-000006/model.safetensors"])?;
     let broken = TINY.replace("d_model = 8", "d_modle = 8");
     run(&["train", "-"], &broken)?.assert_refused(&["unknown key `d_modle`", "<stdin>:12:1"]);
-    run(&["doctor", "-"], "\u{0}")?.assert_refused(&["invalid TOML", "<stdin>:1:1"]);
+    run(&["doctor", "-"], "\u{0}")?.assert_refused(&["invalid TOML", "<stdin>:1:"]);
     Ok(())
 }
 

@@ -108,8 +108,11 @@ fn a_shipped_configuration_is_written_as_it_is() -> Result {
     let folder = Folder::new()?;
     assert_eq!(folder.succeed(&["init", "weather/dotmod"])?.stdout, "tealight train dotmod.toml\n");
     let original = fs::read_to_string(repository().join("configs/weather/dotmod.toml"))?;
-    assert_eq!(folder.read("dotmod.toml")?, original);
-    assert_eq!(folder.succeed(&["init", "weather/dotmod", "-o", "-"])?.stdout, original);
+    // All but the line that names the schema by a path which only holds in `configs/`.
+    let (schema, copy) = original.split_once('\n').ok_or("one line")?;
+    assert!(schema.starts_with("#:schema "), "{schema}");
+    assert_eq!(folder.read("dotmod.toml")?, copy);
+    assert_eq!(folder.succeed(&["init", "weather/dotmod", "-o", "-"])?.stdout, copy);
     for task in ["weather", "seq2seq", "listops", "masked_lm", "images"] {
         folder.succeed(&["init", task])?;
         folder.succeed(&["train", &format!("{task}.toml"), "--dry-run"])?;

@@ -83,7 +83,8 @@ fn a_runs_directory_holds_what_the_architecture_says() -> Result {
     };
     let run =
         [".lock", "checkpoints", "config.toml", "manifest.json", "metrics.jsonl", "report.json"];
-    assert_eq!(names("runs/tiny")?, [&run[..], &["resolved.toml", "summary.json"]].concat());
+    let others = ["resolved.toml", "samples.jsonl", "summary.json"];
+    assert_eq!(names("runs/tiny")?, [&run[..], &others].concat());
     let checkpoints = ["best", "latest", "step-000002", "step-000004", "step-000006"];
     assert_eq!(names("runs/tiny/checkpoints")?, checkpoints);
     let tensors = ["ema.safetensors", "model.safetensors", "optimizer.safetensors"];
