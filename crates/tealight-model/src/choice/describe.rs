@@ -136,7 +136,7 @@ pub fn plain(doc: &str) -> String {
     paragraphs.join("\n").trim().to_owned()
 }
 
-/// "[`a`](b)" and "[`a`]" become "`a`"; other brackets stay.
+/// The links `[a](b)` and `[a]`, where a is code, become a; other brackets stay.
 fn without_links(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;

@@ -11,7 +11,7 @@
 //!
 //! # For a server
 //!
-//! - [`RunData::read`] reads the files of a run, without its weights. [`attention::compute`] adds attention maps.
+//! - [`RunData::read`](read::RunData::read) reads the files of a run, without its weights. [`attention::compute`] adds attention maps.
 //! - [`page::page`] with [`Form::Live`](page::Form::Live) gives the page without `<meta>` policy, with a script of the
 //!   server at its end. [`page::policy`] is the value of the header `Content-Security-Policy` for the same form; it
 //!   allows `connect-src 'self'`.
