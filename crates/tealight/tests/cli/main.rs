@@ -2,6 +2,8 @@
 
 mod ablating;
 mod benching;
+#[cfg(unix)]
+mod book;
 mod breaking;
 mod checkpoints;
 mod classifying;
