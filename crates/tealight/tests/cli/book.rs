@@ -165,7 +165,8 @@ fn run(folder: &Folder, block: &Block, really: bool) -> Result {
 
 /// Trains shipped configurations for a step.
 fn train(folder: &Folder, names: &[&str]) -> Result {
-    let text: String = names.iter().map(|name| format!("tealight train {name}\n")).collect();
+    let lines: Vec<_> = names.iter().map(|name| format!("tealight train {name}")).collect();
+    let text = lines.join("\n");
     run(folder, &Block { place: "runs".to_owned(), language: "sh".to_owned(), text }, true)
 }
 
