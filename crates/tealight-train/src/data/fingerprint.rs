@@ -29,6 +29,13 @@ impl Fnv128 {
         }
     }
 
+    /// The hash of `bytes`.
+    pub fn of(bytes: &[u8]) -> u128 {
+        let mut hash = Self::default();
+        hash.write(bytes);
+        hash.finish()
+    }
+
     /// The hash of all bytes so far.
     pub fn finish(self) -> u128 {
         self.0

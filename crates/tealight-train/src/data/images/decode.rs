@@ -1,7 +1,8 @@
 //! Decodes PNG (RFC 2083) and JPEG (ITU-T T.81). The content decides which it is, not the name of the file.
 //!
-//! Palettes become colours, 16 bits per channel become 8, and transparency is dropped, as Pillow's conversion to RGB
-//! does. An orientation in the metadata is not applied.
+//! Palettes become colours, and transparency is dropped, as Pillow's conversion to RGB does. Of 16 bits per channel, the
+//! upper 8 are kept; Pillow clips those of grey pictures at 255. The orientation in the metadata is applied, as
+//! `transformers` does when it opens a picture.
 
 use std::io::Cursor;
 
@@ -10,6 +11,7 @@ use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
+use super::orientation::{applied, of_exif};
 use super::picture::{Picture, PictureSize, n_bytes};
 
 /// The most pixels of a picture. A few hundred bytes can claim to be a picture that no memory holds.
@@ -32,7 +34,8 @@ fn broken(format: &str, error: &str) -> String {
     format!("is a broken {format}: {error}")
 }
 
-fn check_size(height: usize, width: usize) -> Result<(), String> {
+/// Refuses pictures that no memory may hold.
+pub(super) fn check_size(height: usize, width: usize) -> Result<(), String> {
     let n_pixels = height.checked_mul(width).filter(|n| (1..=MAX_PIXELS).contains(n));
     let rule = || format!("{width} x {height} pixels, and at most {MAX_PIXELS} are read");
     n_pixels.map(|_| ()).ok_or_else(rule)
@@ -51,6 +54,7 @@ fn png(bytes: &[u8]) -> Result<Picture, String> {
     let frame = reader.next_frame(&mut pixels).map_err(message)?;
     // Reads to the end, so that a file that was cut off is noticed.
     reader.finish().map_err(message)?;
+    let orientation = reader.info().exif_metadata.as_deref().map_or(1, of_exif);
     pixels.truncate(frame.buffer_size());
     let (channels, pixels) = match frame.color_type {
         ColorType::Grayscale => (1, pixels),
@@ -59,7 +63,7 @@ fn png(bytes: &[u8]) -> Result<Picture, String> {
         ColorType::Rgba => (3, without_alpha::<3, 4>(&pixels)),
         ColorType::Indexed => return Err("its palette cannot be read".to_owned()),
     };
-    Ok(Picture::new(PictureSize { height, width, channels }, pixels))
+    Ok(applied(Picture::new(PictureSize { height, width, channels }, pixels), orientation))
 }
 
 fn without_alpha<const N: usize, const M: usize>(pixels: &[u8]) -> Vec<u8> {
@@ -81,11 +85,12 @@ fn jpeg(bytes: &[u8]) -> Result<Picture, String> {
     let (width, height) = decoder.dimensions().ok_or("it has no size")?;
     check_size(height, width)?;
     let pixels = decoder.decode().map_err(message)?;
+    let orientation = decoder.exif().map_or(1, |exif| of_exif(exif));
     let size = PictureSize { height, width, channels: if is_grey { 1 } else { 3 } };
     if pixels.len() != n_bytes(size) {
         return Err("its pixels are incomplete".to_owned());
     }
-    Ok(Picture::new(size, pixels))
+    Ok(applied(Picture::new(size, pixels), orientation))
 }
 
 /// Whether the marker of the end follows the last scan of a JPEG. A thumbnail in the metadata has an end of its own.
@@ -98,6 +103,7 @@ fn ends(jpeg: &[u8]) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::data::images::orientation::tests::exif;
 
     /// Of Pillow: 3 x 5 pixels of grey 90.
     const GREY: &str = "ffd8ffe000104a46494600010100000100010000ffdb004300080606070605080707070909080a0c140d0c0b0b0c1912130f \
@@ -158,6 +164,29 @@ pub(super) mod tests {
         assert_eq!(colour.size, PictureSize { channels: 3, ..size });
         let near = |(byte, expected): (&u8, &i32)| (i32::from(*byte) - expected).abs() <= 2;
         assert!(colour.pixels.iter().zip([200, 100, 50].iter().cycle()).all(near), "{colour:?}");
+    }
+
+    #[test]
+    fn the_orientation_in_the_metadata_is_applied() {
+        let exif = exif(true, 6);
+        let mut jpeg = jpeg_of(true);
+        let segment = [b"Exif\0\0", &exif[..]].concat();
+        let length = (segment.len() as u16 + 2).to_be_bytes();
+        // After the marker of the start.
+        jpeg.splice(2..2, [&[0xFF, 0xE1], &length[..], &segment].concat());
+        assert_eq!(decode(&jpeg).unwrap().size, PictureSize { height: 5, width: 3, channels: 3 });
+
+        let mut bytes = Vec::new();
+        let mut info = png::Info::with_size(3, 1);
+        info.exif_metadata = Some(exif.into());
+        info.color_type = ColorType::Grayscale;
+        info.bit_depth = png::BitDepth::Eight;
+        let encoder = png::Encoder::with_info(&mut bytes, info).unwrap();
+        let mut writer = encoder.write_header().unwrap();
+        writer.write_image_data(&[1, 2, 3]).unwrap();
+        writer.finish().unwrap();
+        let size = PictureSize { height: 3, width: 1, channels: 1 };
+        assert_eq!(decode(&bytes), Ok(Picture::new(size, vec![1, 2, 3])));
     }
 
     #[test]

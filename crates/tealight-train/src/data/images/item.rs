@@ -48,8 +48,8 @@ pub(super) struct Item {
 /// What a source has of a picture.
 #[derive(Debug)]
 pub(super) enum Content {
-    /// A file that is still to be read.
-    File(PathBuf),
+    /// A file that is still to be read, and the hash of the content that it had.
+    File(PathBuf, Option<u128>),
     /// The bytes of a PNG or JPEG.
     Encoded(Vec<u8>),
     /// The pixels.
@@ -62,7 +62,7 @@ impl Content {
     /// The bytes that it takes in memory.
     pub(super) fn n_bytes(&self) -> usize {
         match self {
-            Self::File(_) | Self::Broken(_) => 0,
+            Self::File(..) | Self::Broken(_) => 0,
             Self::Encoded(bytes) => bytes.len(),
             Self::Pixels(picture) => picture.pixels.len(),
         }

@@ -12,6 +12,7 @@ pub mod augment;
 mod decode;
 mod item;
 mod normalise;
+mod orientation;
 mod picture;
 mod prepare;
 mod resize;
@@ -163,6 +164,11 @@ impl Pictures {
     /// How many files were left out, because they are no pictures, and what is wrong with the first.
     pub fn left_out(&self) -> (u64, Option<&str>) {
         self.store.left_out()
+    }
+
+    /// A note, if a share to hold out is set and the source holds out pictures itself.
+    pub fn unused_share(&self) -> Option<&str> {
+        self.splits.unused_share.as_deref()
     }
 
     /// Mean and deviation of the pictures to train on.

@@ -16,11 +16,14 @@ const SHARE: f64 = 0.1;
 pub(super) struct Splits {
     pub(super) train: Vec<u32>,
     pub(super) validation: Vec<u32>,
+    /// A note, if a share is set and not used.
+    pub(super) unused_share: Option<String>,
 }
 
 impl Splits {
-    /// The splits that the source gives. If it holds out nothing, `share` of each class is: the pictures whose names
-    /// have the smallest random numbers, so that a picture that is added moves few others.
+    /// The splits that the source gives, with a note if `share` is set. If it holds out nothing, `share` of each class is
+    /// held out: the pictures whose names have the smallest random numbers, so that a picture that is added moves few
+    /// others.
     pub(super) fn new(store: &PictureStore, share: Option<f64>, seed: u64) -> Result<Self> {
         let of =
             |split| (0..store.n()).filter(move |&picture| store.split_of(picture) == Some(split));
@@ -37,14 +40,13 @@ impl Splits {
             );
             return Err(Error::config([PATH], message));
         }
-        if let Some(share) = share {
-            let message = format!(
-                "`{VALIDATION}` = {share} has no use: the data hold out `{}` and others",
+        let unused_share = share.map(|share| {
+            format!(
+                "`{VALIDATION}` = {share} is not used: the data hold out `{}` and others",
                 store.name_of(first)
-            );
-            return Err(Error::config([VALIDATION], message));
-        }
-        Ok(Self { train, validation })
+            )
+        });
+        Ok(Self { train, validation, unused_share })
     }
 
     fn drawn(store: &PictureStore, share: f64, seed: u64) -> Result<Self> {

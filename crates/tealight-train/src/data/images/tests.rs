@@ -221,6 +221,12 @@ fn idx_files_that_do_not_fit_are_named() {
     assert!(other.contains("is no IDX file"), "{other}");
     let empty = fault(idx(&[0, 3, 5], []), gzip(&idx(&[0], [])));
     assert!(empty.contains("has no pixel"), "{empty}");
+    // A header alone, whose pictures no memory holds.
+    for side in [1 << 31, u32::MAX] {
+        let huge = fault(idx(&[4, side, side], []), labels());
+        let expected = format!("images` has pictures of {side} x {side} pixels, and at most");
+        assert!(huge.contains(&expected), "{huge}");
+    }
 }
 
 #[test]
@@ -287,7 +293,12 @@ fn files_that_cannot_be_used_are_named_before_anything_is_trained() {
     };
     let broken = fault("train/b/3.png", png(3)[..40].to_vec());
     assert!(broken.contains("train/b/3.png` is a broken PNG: "), "{broken}");
-    assert!(broken.ends_with("`task.data.skip_broken = true` leaves out such files"), "{broken}");
+    assert!(
+        broken.ends_with(
+            "`task.data.skip_broken` = true (`train --skip-broken`) leaves out such files"
+        ),
+        "{broken}"
+    );
     assert!(fault("train/b/3.png", Vec::new()).contains("train/b/3.png` is empty"));
     assert!(fault("train/b/3.png", b"text".to_vec()).contains("is neither a PNG nor a JPEG"));
     let unknown = fault("test/b/x.gif", Vec::new());
@@ -304,6 +315,26 @@ fn files_that_cannot_be_used_are_named_before_anything_is_trained() {
     let unknown = fault("test/c/3.png", png(3));
     assert!(unknown.contains("no picture to train on is of its class `c`"), "{unknown}");
     assert!(fault("0.png", png(3)).contains("0.png` lies in no class folder"));
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_read_is_an_error() {
+    let directory = folder(&given());
+    let config = files::Config { skip_broken: true, ..with_path(directory.path()) };
+    let source = SourceConfig::Folders(config);
+    let cache = tempfile::tempdir().unwrap();
+    // After the first stage, in which the files are hashed.
+    let mut change = |stage, _| {
+        if stage == Stage::Reading {
+            fs::write(directory.path().join("train/b/2.png"), png(3)).unwrap();
+        }
+    };
+    let folder = || Ok(cache.path().to_owned());
+    let opened = Pictures::open(&source, None, AS_THEY_ARE, 17, folder, &mut change);
+    let message = opened.unwrap_err().to_string();
+    assert!(message.ends_with("train/b/2.png` changed while it was being read"), "{message}");
+    let again = Pictures::open(&source, None, AS_THEY_ARE, 17, folder, &mut |_, _| ()).unwrap();
+    assert_eq!(all(&again, Split::Train)[2], ("train/b/2.png".to_owned(), 1, 3));
 }
 
 #[test]
@@ -341,8 +372,13 @@ fn folders_without_what_is_needed_say_so() {
     assert!(held_out.contains("there is no picture to train on"), "{held_out}");
     let directory = folder(&given());
     let share = files::Config { validation: Some(0.2), ..with_path(directory.path()) };
-    let message = self::fault(&SourceConfig::Folders(share));
-    assert!(message.starts_with("`task.data.validation` = 0.2 has no use"), "{message}");
+    let pictures = opened(&SourceConfig::Folders(share)).unwrap();
+    let note = pictures.unused_share().unwrap();
+    assert_eq!(
+        note,
+        "`task.data.validation` = 0.2 is not used: the data hold out `test/a/9.PNG` and others"
+    );
+    assert_eq!((pictures.n(Split::Train), pictures.n(Split::Validation)), (3, 1));
     let file = with_path(&directory.path().join("README.md"));
     assert!(self::fault(&SourceConfig::Folders(file.clone())).ends_with("is not a folder"));
     assert!(self::fault(&SourceConfig::Archive(file)).contains("is no archive: expected .tar"));

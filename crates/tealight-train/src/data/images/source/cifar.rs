@@ -5,8 +5,7 @@
 //! CIFAR-100   coarse class, fine class, pixels                              train.bin, test.bin
 //! ```
 
-use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -137,8 +136,7 @@ impl Cifar {
 
     fn read_file(&self, file: &Binary, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<()> {
         let path = self.folder.join(&file.name);
-        let opened = File::open(&path).map_err(Error::io("open", &path))?;
-        let mut reader = BufReader::with_capacity(1 << 18, opened);
+        let (mut reader, read) = compressed::open(&path, Compression::None)?;
         let mut record = vec![0; self.format.record()];
         for number in 0..file.n_pictures {
             reader.read_exact(&mut record).map_err(Error::io("read", &path))?;
@@ -152,6 +150,9 @@ impl Cifar {
             let name = format!("{}/{number}", file.name);
             let content = Content::Pixels(Picture::new(SIZE, channels_last(pixels)));
             each(Item { name, class: class.clone(), split: Some(file.split), content })?;
+        }
+        if file.hash.get().is_some_and(|hash| *hash != read.hash()) {
+            return Err(fault(PATH, &path, "changed while it was being read"));
         }
         Ok(())
     }

@@ -41,6 +41,8 @@ struct Listing {
     name: String,
     class: String,
     split: Option<Split>,
+    /// The hash of its content, once it has been read.
+    hash: OnceLock<u128>,
 }
 
 impl Folders {
@@ -70,7 +72,7 @@ impl Listed {
             let place = place.map_err(|rule| fault(root.key, &root.path.join(&name), &rule))?;
             if let Place::Class(class, split) = place {
                 let (class, split) = (class.to_owned(), root.split.or(split));
-                files.push(Listing { name, class, split });
+                files.push(Listing { name, class, split, hash: OnceLock::new() });
             } else if is_picture(&name) && !name.contains('/') {
                 return Err(fault(root.key, &root.path.join(&name), "lies in no class folder"));
             }
@@ -91,10 +93,9 @@ impl Listed {
     fn hash_of(&self, listing: &Listing) -> Result<u128> {
         let path = self.path(listing);
         let content = fs::read(&path).map_err(Error::io("read", &path))?;
-        let mut hash = Fnv128::default();
-        hash.write(format!("{} {:?} {} ", listing.name, listing.split, content.len()).as_bytes());
-        hash.write(&content);
-        Ok(hash.finish())
+        let of_content = *listing.hash.get_or_init(|| Fnv128::of(&content));
+        let named = format!("{} {:?} {of_content}", listing.name, listing.split);
+        Ok(Fnv128::of(named.as_bytes()))
     }
 
     /// The hash of all files; `done` is called with the number of further ones.
@@ -111,10 +112,12 @@ impl Listed {
     }
 
     fn item(&self, listing: &Listing) -> Item {
-        let Listing { name, class, split } = listing;
-        let is_picture = is_picture(name);
-        let content =
-            if is_picture { Content::File(self.path(listing)) } else { of_unknown_type() };
+        let Listing { name, class, split, hash } = listing;
+        let content = if is_picture(name) {
+            Content::File(self.path(listing), hash.get().copied())
+        } else {
+            of_unknown_type()
+        };
         let name = format!("{}{name}", self.root.prefix());
         Item { name, class: class.clone(), split: *split, content }
     }

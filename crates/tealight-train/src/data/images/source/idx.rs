@@ -16,6 +16,7 @@ use super::files::absolute;
 use crate::data::compressed::{self, Compression, ReadProgress};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
+use crate::data::images::decode::check_size;
 use crate::data::images::item::{Content, Item, Source};
 use crate::data::images::picture::{Picture, PictureSize, n_bytes};
 use crate::data::progress::Progress;
@@ -203,6 +204,7 @@ impl IdxFile {
         if n == 0 || height == 0 || width == 0 {
             return Err(self.fault(format!("has no pixel: its dimensions are {dims:?}")));
         }
+        check_size(height, width).map_err(|rule| self.fault(format!("has pictures of {rule}")))?;
         Ok((n, PictureSize { height, width, channels }))
     }
 }

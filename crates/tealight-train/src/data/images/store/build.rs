@@ -15,6 +15,7 @@ use rayon::prelude::*;
 use super::Options;
 use super::write::Writer;
 use crate::data::cache::create;
+use crate::data::fingerprint::Fnv128;
 use crate::data::images::item::{Content, Item, Source};
 use crate::data::images::picture::{Picture, PictureSize};
 use crate::data::progress::Progress;
@@ -32,6 +33,9 @@ pub(super) struct Build<'a> {
     pub(super) key: u128,
     pub(super) progress: &'a mut dyn FnMut(Progress),
 }
+
+/// A picture, or what is wrong with its file.
+type Prepared = std::result::Result<Picture, String>;
 
 /// Pictures that were read together, and how far the reading is.
 type Batch = (Vec<Item>, Progress);
@@ -103,27 +107,36 @@ fn write_all<W: Write + Seek>(
     progress: &mut dyn FnMut(Progress),
     left_out: &mut dyn FnMut(String),
 ) -> Result<()> {
-    let Options { preparation, skips_broken } = writing.options;
+    let (source, Options { preparation, skips_broken }) = (writing.source, writing.options);
     for (batch, done) in batches {
-        let prepare = |item: &Item| match &item.content {
-            Content::File(path) => {
-                let bytes = fs::read(path).map_err(|error| format!("cannot be read: {error}"))?;
-                preparation.decode(&bytes)
-            }
-            Content::Encoded(bytes) => preparation.decode(bytes),
-            Content::Pixels(picture) => Ok(preparation.prepare(picture.clone())),
-            Content::Broken(rule) => Err(rule.clone()),
+        let prepare = |item: &Item| {
+            let picture = match &item.content {
+                Content::File(path, hash) => {
+                    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+                    // The store is found again by the hash, so it must not hold another content.
+                    if hash.is_some_and(|hash| hash != Fnv128::of(&bytes)) {
+                        let rule = "changed while it was being read";
+                        return Err(source.fault(&item.name, rule));
+                    }
+                    preparation.decode(&bytes)
+                }
+                Content::Encoded(bytes) => preparation.decode(bytes),
+                Content::Pixels(picture) => Ok(preparation.prepare(picture.clone())),
+                Content::Broken(rule) => Err(rule.clone()),
+            };
+            Ok(picture)
         };
-        let decoded: Vec<Result<Picture, String>> = batch.par_iter().map(prepare).collect();
+        let decoded: Vec<Result<Prepared>> = batch.par_iter().map(prepare).collect();
         for (item, decoded) in batch.iter().zip(decoded) {
-            match decoded {
+            match decoded? {
                 Ok(picture) => writing.push(item, &picture)?,
                 Err(rule) if skips_broken => {
                     left_out(writing.source.fault(&item.name, &rule).to_string());
                 }
                 Err(rule) => {
-                    let rule =
-                        format!("{rule}; `task.data.skip_broken = true` leaves out such files");
+                    let rule = format!(
+                        "{rule}; `task.data.skip_broken` = true (`train --skip-broken`) leaves out such files"
+                    );
                     return Err(writing.source.fault(&item.name, &rule));
                 }
             }

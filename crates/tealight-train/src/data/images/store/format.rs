@@ -20,7 +20,7 @@ use crate::data::images::picture::{PictureSize, n_bytes};
 use crate::data::split::Split;
 
 /// Incremented with every change of the layout, of decoding or of resizing.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 pub(super) const HEADER: usize = 64;
 pub(super) const ENTRY: usize = 16;
 const MAGIC: &[u8; 8] = b"TEALPICS";
