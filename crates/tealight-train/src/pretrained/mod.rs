@@ -270,7 +270,8 @@ impl Pretrained {
     fn preprocessing(&self) -> Result<&Preprocessing> {
         self.preprocessing.as_ref().ok_or_else(|| {
             let rule =
-                "it does not say how pictures are prepared: there is no `preprocessor_config.json`";
+                "it does not say how pictures are prepared: there is no `preprocessor_config.json`, and no \
+                 `processor_config.json`";
             Error::unusable(&self.folder, &rule)
         })
     }

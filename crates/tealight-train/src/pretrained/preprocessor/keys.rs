@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 use tealight_model::patches::PictureSize;
 
+use super::FILTERS;
 use super::values::{channel_numbers, only_key, side, sides};
-use super::{FILE, FILTERS};
 use crate::data::images::{Filter, Normalisation};
 use crate::task::images::{Preprocessing, Resize};
 
@@ -90,8 +90,8 @@ impl Keys {
         picture: PictureSize,
     ) -> Read<(Preprocessing, Vec<String>)> {
         let class = self.class()?;
-        let resize =
-            if self.switch("do_resize", true)? { self.resize(class)? } else { Resize::Never };
+        let resizes = self.switch("do_resize", true)?;
+        let resize = if resizes { self.resize(class)? } else { Resize::Never };
         let filter = self.filter(class)?;
         let is_cropped = self.switch("do_center_crop", class.crop.is_some())?;
         let crop = is_cropped.then(|| self.crop(class)).transpose()?;
@@ -115,6 +115,12 @@ impl Keys {
             ));
         }
         let normalisation = self.normalisation(class, picture.channels)?;
+        // What is switched off may have settings.
+        for (key, is_used) in [("size", resizes), ("crop_size", is_cropped)] {
+            if !is_used {
+                self.take(key);
+            }
+        }
         let notes = self.finish()?;
         let resize = if resize == Resize::To(own) { None } else { Some(resize) };
         let preprocessing = Preprocessing::of_hugging_face(picture, resize, filter, normalisation);
@@ -228,6 +234,8 @@ impl Keys {
             !IGNORED.contains(&key.as_str()) && !value.is_null() && **value != json!(false)
         };
         let unknown = self.0.iter().filter(is_unknown);
-        Ok(unknown.map(|(key, _)| format!("`{key}` of `{FILE}` is unknown and ignored")).collect())
+        Ok(unknown
+            .map(|(key, _)| format!("`{key}` of the image processor is unknown and ignored"))
+            .collect())
     }
 }

@@ -6,12 +6,14 @@
 //! ```
 //!
 //! All on 8-bit values up to the rescaling, as Pillow computes. Older files have a number or a list as `size`, and
-//! `feature_extractor_type` instead of `image_processor_type`.
+//! `feature_extractor_type` instead of `image_processor_type`. Without this file, `image_processor` of
+//! `processor_config.json` is read, where `transformers` 5 writes the settings of an image processor that is a part of
+//! another one.
 
 mod keys;
 mod values;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use tealight_model::patches::PictureSize;
@@ -26,6 +28,10 @@ use crate::task::images::{Preprocessing, Resize};
 /// The file.
 pub(super) const FILE: &str = "preprocessor_config.json";
 
+/// The file of a processor with several parts, and the part that prepares pictures.
+const PROCESSOR_FILE: &str = "processor_config.json";
+const PART: &str = "image_processor";
+
 /// Pillow's numbers of the filters.
 const FILTERS: [(u64, Filter); 2] = [(2, Filter::Bilinear), (3, Filter::Bicubic)];
 
@@ -34,13 +40,27 @@ pub(super) fn read(
     folder: &Path,
     size: PictureSize,
 ) -> Result<Option<(Preprocessing, Vec<String>)>> {
-    let path = folder.join(FILE);
-    if !path.is_file() {
+    let Some((path, keys)) = keys(folder)? else { return Ok(None) };
+    Keys::new(keys).preprocessing(size).map(Some).map_err(|rule| Error::unusable(&path, &rule))
+}
+
+/// The settings, and the file that they are in.
+fn keys(folder: &Path) -> Result<Option<(PathBuf, Map<String, Value>)>> {
+    let (path, whole) = (folder.join(FILE), folder.join(PROCESSOR_FILE));
+    let object = |path: &Path| -> Result<Map<String, Value>> {
+        serde_json::from_str(&read_json_text(path)?).map_err(Error::json(path))
+    };
+    if path.is_file() {
+        let keys = object(&path)?;
+        return Ok(Some((path, keys)));
+    }
+    if !whole.is_file() {
         return Ok(None);
     }
-    let text = read_json_text(&path)?;
-    let keys: Map<String, Value> = serde_json::from_str(&text).map_err(Error::json(&path))?;
-    Keys::new(keys).preprocessing(size).map(Some).map_err(|rule| Error::unusable(&path, &rule))
+    match object(&whole)?.remove(PART) {
+        Some(Value::Object(keys)) => Ok(Some((whole, keys))),
+        _ => Err(Error::unusable(&whole, &format!("it has no `{PART}`"))),
+    }
 }
 
 /// The content of the file, and notes on what it says differently.

@@ -98,5 +98,34 @@ fn what_cannot_be_done_is_refused_by_key() {
         assert!(message.contains(part), "{value}: {message}");
     }
     let (_, notes) = read(json!({ "size": 32, "crop_margin": 7, "do_pad": null })).unwrap();
-    assert_eq!(notes, ["`crop_margin` of `preprocessor_config.json` is unknown and ignored"]);
+    assert_eq!(notes, ["`crop_margin` of the image processor is unknown and ignored"]);
+}
+
+#[test]
+fn settings_of_what_is_switched_off_are_no_unknown_keys() {
+    for form in [
+        json!({ "size": 48, "do_resize": false }),
+        json!({ "size": 32, "crop_size": 48, "do_center_crop": false }),
+    ] {
+        assert_eq!(read(form.clone()).unwrap().1, [""; 0], "{form}");
+    }
+}
+
+#[test]
+fn the_image_processor_of_a_processor_with_several_parts_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, value: &Value| {
+        std::fs::write(folder.path().join(name), value.to_string()).unwrap();
+    };
+    let found = || super::read(folder.path(), SIZE);
+    assert!(found().unwrap().is_none());
+    write("processor_config.json", &json!({ "processor_class": "SomeProcessor" }));
+    let message = found().unwrap_err().to_string();
+    assert!(message.contains("processor_config.json") && message.contains("no `image_processor`"));
+    let part = json!({ "size": 32, "image_mean": [0.1, 0.2, 0.3] });
+    write("processor_config.json", &json!({ "image_processor": part }));
+    let (preprocessing, notes) = found().unwrap().unwrap();
+    assert_eq!((preprocessing.mean, notes), (vec![0.1, 0.2, 0.3], Vec::new()));
+    write("preprocessor_config.json", &json!({ "size": 32, "image_mean": 0.5 }));
+    assert_eq!(found().unwrap().unwrap().0.mean, [0.5; 3]);
 }
