@@ -48,7 +48,7 @@ Examples:
   tealight attend folder picture.png --patch 2,5 --output maps
 
 A picture is drawn with what the classification reads of each patch: the weights of [CLS], or, without [CLS], the mean of \
-the weights of all patches, weighted as by the read-out. The attention rollout follows the weights through all layers \
+the weights of all patches, weighted as the read-out weighs them. The attention rollout follows the weights through all layers \
 (Abnar & Zuidema 2020).";
 
 #[derive(Args, Debug)]

@@ -19,6 +19,9 @@ pub(crate) struct Train {
     /// Override a setting: `--set model.n_heads=1` (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE", add = ArgValueCompleter::new(complete::setting))]
     pub(crate) overrides: Vec<String>,
+    /// Leave out files that are no pictures, and tell how many: `--set task.data.skip_broken=true`
+    #[arg(long)]
+    pub(crate) skip_broken: bool,
     /// Resume the last run of this configuration from its last checkpoint
     #[arg(long)]
     pub(crate) resume: bool,

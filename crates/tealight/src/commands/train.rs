@@ -141,7 +141,6 @@ impl Training<'_> {
             agree(ranks, Ok(()))?;
         }
         let data = task.data_files();
-        task.notes().iter().for_each(|note| self.log(note));
         let mut session = self.session(task)?;
         for note in notes(&session) {
             self.log(&note);
@@ -417,6 +416,8 @@ impl Training<'_> {
 
 /// The configuration, and the run to resume.
 fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDirectory>)> {
+    let skip_broken = args.skip_broken.then(|| "task.data.skip_broken=true".to_owned());
+    let overrides: Vec<String> = args.overrides.iter().cloned().chain(skip_broken).collect();
     let (origin, loaded, directory) = if args.config.is_dir() {
         let directory = RunDirectory::open(&args.config)?;
         if directory.path() != args.config {
@@ -429,10 +430,10 @@ fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDirectory>)> {
         if args.name.is_some() {
             bail!("`--name` cannot be used with a run's directory: a run keeps its name");
         }
-        let loaded = LoadedConfig::of_run(&directory, &args.overrides)?;
+        let loaded = LoadedConfig::of_run(&directory, &overrides)?;
         ("the command line".to_owned(), loaded, directory)
     } else {
-        let loaded = LoadedConfig::read(&args.config, &args.overrides)?;
+        let loaded = LoadedConfig::read(&args.config, &overrides)?;
         if !args.resume {
             return Ok((loaded, None));
         }

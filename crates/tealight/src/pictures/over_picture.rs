@@ -29,6 +29,8 @@ const FEW_MAPS: usize = 8;
 /// Panels that show the same picture.
 struct Sheet<'a> {
     title: String,
+    /// Whose reading the panels show.
+    what: String,
     maps: &'a PictureMaps,
     /// Name and weight of each position.
     panels: Vec<(String, Vec<f32>)>,
@@ -42,7 +44,7 @@ pub(crate) fn layers(
     let layer = |layer: &AttentionMap| -> Result<(String, Picture)> {
         let panels = chosen(maps.reads(layer)?, selection);
         let title = format!("attention weights, {}", layer.name);
-        Ok((file_name(&layer.name, maps), Sheet { title, maps, panels }.draw()))
+        Ok((file_name(&layer.name, maps), Sheet { title, what: reader(maps), maps, panels }.draw()))
     };
     maps.layers.iter().map(layer).collect()
 }
@@ -57,7 +59,7 @@ fn chosen(reads: Vec<Vec<f32>>, selection: Option<MapSelection>) -> Vec<(String,
         None if n > MAX_MAPS => (true, FEW_MAPS),
         None => (n > 1, n),
     };
-    let mean = shows_mean.then(|| (format!("mean of {n}"), mean_of(&reads)));
+    let mean = shows_mean.then(|| (format!("mean of {n} heads"), mean_of(&reads)));
     let name = |i: usize| if n == 1 { "weights".to_owned() } else { format!("head {}", i + 1) };
     let shown = reads.into_iter().take(n_shown).enumerate();
     mean.into_iter().chain(shown.map(|(i, values)| (name(i), values))).collect()
@@ -70,7 +72,8 @@ pub(crate) fn read_out(maps: &PictureMaps) -> Option<(String, Picture)> {
     }
     let panels = vec![("weights".to_owned(), maps.shares.clone())];
     let title = "weights of the read-out".to_owned();
-    Some(("read out".to_owned(), Sheet { title, maps, panels }.draw()))
+    let what = "the share of each patch in what is classified".to_owned();
+    Some(("read out".to_owned(), Sheet { title, what, maps, panels }.draw()))
 }
 
 /// The attention rollout up to each layer.
@@ -78,7 +81,24 @@ pub(crate) fn rollout(maps: &PictureMaps, rollout: &[Vec<f32>]) -> (String, Pict
     let name = |n: usize| if n == 1 { "layer 1".to_owned() } else { format!("layers 1 to {n}") };
     let panels = rollout.iter().enumerate().map(|(i, values)| (name(i + 1), values.clone()));
     let title = "attention rollout".to_owned();
-    (file_name("rollout", maps), Sheet { title, maps, panels: panels.collect() }.draw())
+    let sheet = Sheet { title, what: reader(maps), maps, panels: panels.collect() };
+    (file_name("rollout", maps), sheet.draw())
+}
+
+/// Whose reading the maps of layers and the rollout show.
+fn reader(maps: &PictureMaps) -> String {
+    match maps.query {
+        Query::ReadOut(ReadOut::Cls) => "what [CLS] reads".to_owned(),
+        Query::ReadOut(ReadOut::Mean) => {
+            "what the patches read on average (the read-out is their mean)".to_owned()
+        }
+        Query::ReadOut(ReadOut::Attention) => {
+            "what the patches read, weighted as the read-out weighs them".to_owned()
+        }
+        Query::Patch(row, column) => {
+            format!("what the framed patch reads (row {row}, column {column})")
+        }
+    }
 }
 
 fn file_name(name: &str, maps: &PictureMaps) -> String {
@@ -143,23 +163,12 @@ impl Sheet<'_> {
     }
 
     fn caption(&self) -> String {
-        let what = match self.maps.query {
-            Query::ReadOut(ReadOut::Cls) => "what [CLS] reads".to_owned(),
-            Query::ReadOut(ReadOut::Mean) => {
-                "what the patches read on average (the read-out is their mean)".to_owned()
-            }
-            Query::ReadOut(ReadOut::Attention) => {
-                "what the patches read, weighted as by the read-out".to_owned()
-            }
-            Query::Patch(row, column) => {
-                format!("what the framed patch reads (row {row}, column {column})")
-            }
-        };
         let is_negative =
             self.panels.iter().any(|(_, values)| values.iter().any(|&value| value < 0.));
         let negative = if is_negative { "; negative weights count as 0" } else { "" };
         format!(
-            "{what}; each map is coloured from 0 to its largest weight of a patch (max){negative}"
+            "{}; each map is coloured from 0 to its largest weight of a patch (max){negative}",
+            self.what
         )
     }
 
@@ -264,7 +273,8 @@ mod tests {
     #[test]
     fn the_heaviest_patch_has_the_brightest_colour() {
         let maps = maps(Query::Patch(1, 2));
-        let panels = Sheet { title: String::new(), maps: &maps, panels: Vec::new() };
+        let (title, what) = (String::new(), String::new());
+        let panels = Sheet { title, what, maps: &maps, panels: Vec::new() };
         let bitmap = panels.tinted(&[0.9, 0., 0., 0., 0., 0., 0.1]);
         let pixel = |x: u32, y: u32| {
             bitmap.pixels().pixel(x, y).map(tiny_skia::PremultipliedColorU8::green)
@@ -272,5 +282,16 @@ mod tests {
         // Pixels 4,2 and 5,3 are in patch 1,2; pixel 3,3 is in its neighbour.
         assert!(pixel(4, 2) > pixel(3, 3) && pixel(5, 3) > pixel(3, 1));
         assert_eq!(rollout(&maps, &[]).0, "rollout patch 1 2");
+    }
+
+    #[test]
+    fn each_picture_says_whose_weights_it_shows() {
+        let maps = maps(Query::ReadOut(ReadOut::Attention));
+        let (_, picture) = read_out(&maps).unwrap();
+        assert!(svg::write(&picture).contains("the share of each patch in what is classified; "));
+        let (_, picture) = rollout(&maps, &[]);
+        assert!(svg::write(&picture).contains("weighted as the read-out weighs them; "));
+        let two = vec![vec![0.5; 7]; 2];
+        assert_eq!(chosen(two, None)[0].0, "mean of 2 heads");
     }
 }

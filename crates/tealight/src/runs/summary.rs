@@ -41,7 +41,7 @@ pub(crate) struct Summary {
     pub(crate) tokens_per_second: Option<f64>,
     /// Peak memory of the process that finished the run; `null` where the system does not report it.
     pub(crate) peak_memory_bytes: Option<u64>,
-    /// Settings that cannot do what their names say.
+    /// What of the data is not used, and settings that cannot do what their names say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
 }

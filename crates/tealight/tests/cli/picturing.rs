@@ -107,6 +107,33 @@ fn a_run_of_pictures_is_trained_evaluated_and_resumed_like_any_other() -> Result
     folder.assert_same(["runs/shapes", "runs/halves"], &files)
 }
 
+#[test]
+fn broken_files_end_the_run_or_are_left_out_and_counted() -> Result {
+    let folder = folder()?;
+    for (class, tone) in [("cat", 40), ("dog", 200)] {
+        for n in 0..4 {
+            folder
+                .write(&format!("pictures/train/{class}/{n}.png"), png(8, 8, |_, _| [tone; 3]))?;
+        }
+        folder.write(&format!("pictures/test/{class}/9.png"), png(8, 8, |_, _| [tone; 3]))?;
+    }
+    folder.write("pictures/train/cat/notes.png", "a text")?;
+    let data = "task.data={kind=\"folders\",path=\"pictures\",validation=0.5}";
+    let train = ["train", "shapes.toml", "--set", data];
+    let rule = "cat/notes.png` is neither a PNG nor a JPEG";
+    folder.run(&train)?.assert_refused(&[rule, "train --skip-broken"]);
+    let args = [&train[..], &["--skip-broken", "--json"]].concat();
+    let Outcome { stdout, stderr, .. } = folder.succeed(&args)?;
+    let note = "1 file is left out, because it is no picture: ";
+    assert!(stderr.contains(note) && stderr.contains(rule), "{stderr}");
+    let ended: Value = serde_json::from_str(&stdout)?;
+    assert!(ended["notes"][0].as_str().ok_or("a note")?.starts_with(note), "{ended}");
+    // The share is for data without a folder that is held out.
+    let unused = "`task.data.validation` = 0.5 is not used: the data hold out `test/cat/9.png`";
+    assert!(ended["notes"][1].as_str().ok_or("a note")?.starts_with(unused), "{ended}");
+    folder.refuse(&["train", "shapes.toml", "--skip-broken"], &["unknown key `skip_broken`"])
+}
+
 /// The classes of one picture, with their probabilities.
 pub(crate) fn scores(list: &Value) -> Result<Vec<(String, f64)>> {
     let one = |one: &Value| Some((one["label"].as_str()?.to_owned(), one["score"].as_f64()?));
@@ -206,7 +233,7 @@ fn what_cls_reads_is_drawn_over_the_picture_layer_by_layer() -> Result {
     });
     assert_eq!(drawn.stdout.lines().collect::<Vec<_>>(), files.collect::<Vec<_>>());
     let svg = folder.read("runs/shapes/attention/layer_2.svg")?;
-    for word in ["what [CLS] reads", ">picture<", ">mean of 2<", ">head 1<", ">head 2<"] {
+    for word in ["what [CLS] reads", ">picture<", ">mean of 2 heads<", ">head 1<", ">head 2<"] {
         assert!(svg.contains(word), "{word}\n{svg}");
     }
     assert_eq!(svg.matches("<image ").count(), 4);

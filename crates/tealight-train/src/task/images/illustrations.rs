@@ -2,6 +2,7 @@
 
 use super::Images;
 use super::report::{Mistake, Report};
+use crate::task::table::thousands;
 use crate::task::{Captioned, Illustration};
 
 /// Mistakes that are drawn.
@@ -20,7 +21,7 @@ impl Images {
         let shown = report.mistakes.iter().take(N_ON_SHEET).filter_map(|mistake| {
             let Mistake { index, label, predicted, probability, .. } = mistake;
             let (picture, ..) = self.held_out(*index)?;
-            let prediction = format!("→ {predicted} {:.0} %", 100. * probability);
+            let prediction = format!("→ {predicted}, {:.0} %", 100. * probability);
             Some(Captioned { picture, lines: vec![label.clone(), prediction] })
         });
         let pictures: Vec<_> = shown.collect();
@@ -28,7 +29,7 @@ impl Images {
         let title = match (wrong, pictures.len()) {
             (0, _) => "no mistakes".to_owned(),
             (wrong, n) if n as u64 == wrong => format!("mistakes: all {wrong}"),
-            (wrong, n) => format!("the {n} most confident of {wrong} mistakes"),
+            (wrong, n) => format!("the {n} most confident of {} mistakes", thousands(wrong)),
         };
         let caption =
             "the class of a picture, → the predicted class and its probability".to_owned();

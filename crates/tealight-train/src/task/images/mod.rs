@@ -373,10 +373,17 @@ impl RegisteredTask for Images {
     }
 
     fn notes(&self) -> Vec<String> {
-        let left_out = self.data.as_ref().map(|data| data.pictures.left_out());
-        let Some((n @ 1.., Some(first))) = left_out else { return Vec::new() };
-        let files = if n == 1 { "1 file is".to_owned() } else { format!("{n} files are") };
-        vec![format!("{files} left out, because they are no pictures; the first: {first}")]
+        let Some(Data { pictures, .. }) = &self.data else { return Vec::new() };
+        let left_out = match pictures.left_out() {
+            (1, Some(file)) => {
+                Some(format!("1 file is left out, because it is no picture: {file}"))
+            }
+            (n @ 2.., Some(first)) => Some(format!(
+                "{n} files are left out, because they are no pictures; the first: {first}"
+            )),
+            _ => None,
+        };
+        left_out.into_iter().chain(pictures.unused_share().map(str::to_owned)).collect()
     }
 
     fn illustrations(&self, report: &Report) -> Vec<(&'static str, Illustration)> {
