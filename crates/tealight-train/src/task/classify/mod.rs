@@ -31,7 +31,7 @@ pub use batch::Batch;
 pub use config::{Config, DataConfig, Objective};
 pub use file::{Example, Label, Text};
 pub use labels::Labels;
-pub use report::{ClassesReport, LabelScore, LabelsReport, RegressionReport, Report};
+pub use report::{ClassesReport, LabelScore, LabelsReport, Mistake, RegressionReport, Report};
 
 use crate::data::text::tokenizer::{Specials, Tokenizer};
 use crate::data::{DataFile, ShuffledOrder, Split};

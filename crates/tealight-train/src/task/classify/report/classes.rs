@@ -9,6 +9,7 @@ use tealight_model::models::classifier::Classifier;
 use super::super::Classify;
 use super::super::data::Item;
 use super::held_out;
+use crate::data::text::tokenizer::Specials;
 use crate::error::Result;
 use crate::inference::probabilities;
 use crate::task::batch::likeliest;
@@ -17,6 +18,12 @@ use crate::task::table::{Table, thousands};
 
 /// Labels up to which the confusion matrix is shown: it has a column for each.
 const MAX_COLUMNS: usize = 12;
+/// The mistakes that are listed, and those that are shown.
+const N_MISTAKES: usize = 100;
+const N_SHOWN: usize = 5;
+/// Characters of the text of a mistake, in the list and where it is shown.
+const MAX_TEXT: usize = 300;
+const MAX_CELL: usize = 60;
 
 /// Scores on the held-out texts, by the names in `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -42,6 +49,21 @@ pub struct ClassesReport {
     pub labels: Vec<LabelScore>,
     /// `(n_classes, n_classes)`: texts of the row's label for which the column's was predicted.
     pub confusion: Vec<Vec<u64>>,
+    /// The most confident mistakes, the most confident first.
+    pub mistakes: Vec<Mistake>,
+}
+
+/// A held-out text whose label is not predicted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Mistake {
+    /// The beginning of the text, as the tokens that the model reads say it.
+    pub text: String,
+    /// Its label.
+    pub label: String,
+    /// The predicted label.
+    pub predicted: String,
+    /// The probability of the predicted label.
+    pub probability: f64,
 }
 
 /// How well a label is predicted.
@@ -84,6 +106,7 @@ impl ClassesReport {
             n_texts: held_out.len(),
             labels,
             confusion,
+            mistakes: mistakes(task, &held_out)?,
         })
     }
 
@@ -98,6 +121,24 @@ impl ClassesReport {
         ];
         all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
+}
+
+/// The most confident mistakes.
+fn mistakes(task: &Classify, held_out: &[(&Item, Vec<f64>)]) -> Result<Vec<Mistake>> {
+    let names = task.labels().names();
+    let wrong = held_out.iter().filter(|(item, row)| likeliest(row) != item.target.class());
+    let mut wrong: Vec<_> = wrong.map(|(item, row)| (item, likeliest(row), row)).collect();
+    wrong.sort_by(|(_, a, a_row), (_, b, b_row)| b_row[*b].total_cmp(&a_row[*a]));
+    let mistake = |(item, predicted, row): (&&Item, usize, &Vec<f64>)| {
+        let text = task.data.encoder.tokenizer.decode(&item.tokens.ids, Specials::Skip)?;
+        Ok(Mistake {
+            text: text.chars().take(MAX_TEXT).collect(),
+            label: names[item.target.class()].clone(),
+            predicted: names[predicted].clone(),
+            probability: row[predicted],
+        })
+    };
+    wrong.into_iter().take(N_MISTAKES).map(mistake).collect()
 }
 
 /// The metrics of the predicted classes of all `items`.
@@ -142,7 +183,10 @@ impl fmt::Display for ClassesReport {
         let (n, error) = (thousands(self.n_texts as u64), self.accuracy_standard_error);
         writeln!(f, "{scores}over {n} texts held out; standard error of the accuracy {error:.4}")?;
         write!(f, "\n{}", LabelScore::table(&self.labels))?;
-        if self.labels.len() <= MAX_COLUMNS { write!(f, "\n{}", self.confusion()) } else { Ok(()) }
+        if self.labels.len() <= MAX_COLUMNS {
+            write!(f, "\n{}", self.confusion())?;
+        }
+        self.write_mistakes(f)
     }
 }
 
@@ -156,6 +200,19 @@ impl ClassesReport {
             table.row([label].into_iter().chain(row.iter().map(|&n| thousands(n))));
         }
         table
+    }
+
+    fn write_mistakes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.mistakes.is_empty() {
+            return Ok(());
+        }
+        let mut table =
+            Table::new(["most confident mistakes", "label", "predicted", "probability"]);
+        for Mistake { text, label, predicted, probability } in self.mistakes.iter().take(N_SHOWN) {
+            let text: String = text.chars().take(MAX_CELL).collect();
+            table.row([shown(&text), shown(label), shown(predicted), format!("{probability:.4}")]);
+        }
+        write!(f, "\n{table}")
     }
 }
 
