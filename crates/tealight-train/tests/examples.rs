@@ -6,6 +6,8 @@ use std::path::Path;
 
 #[path = "../examples/fill_mask.rs"]
 mod fill_mask;
+#[path = "../examples/own_data.rs"]
+mod own_data;
 #[path = "../examples/own_task.rs"]
 mod own_task;
 
@@ -13,6 +15,13 @@ mod own_task;
 fn a_task_of_ones_own_is_learnt() {
     let accuracy = own_task::train().unwrap();
     assert!(accuracy > 0.95, "{accuracy}");
+}
+
+#[test]
+fn texts_of_ones_own_are_classified() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/my_texts.jsonl");
+    let classified = own_data::train_and_classify(&file, "The train to Lisbon left at ten.");
+    assert_eq!(classified.unwrap()[0].labels, ["travel"]);
 }
 
 #[test]
