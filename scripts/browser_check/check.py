@@ -1,22 +1,15 @@
 """Looks at pages in a browser: uses them, and fails if one logs an error or asks for anything.
 
-python3 check.py FOLDER PAGE…; each PAGE is a file, or the address of a live page.
+python3 check.py FOLDER PAGE…; each PAGE is a file that `tealight report` wrote.
 """
 
-import json
 import sys
 from pathlib import Path
 
 from browser import Browser
+from expectations import check_log, check_names, check_width, expect, failures
 
 ARROW_LEFT, HOME = "\ue012", "\ue011"
-failures = []
-
-
-def expect(is_so, what):
-    if not is_so:
-        failures.append(what)
-        print("FAILED:", what)
 
 
 def check_charts(browser, name):
@@ -80,19 +73,8 @@ def check_attention(browser, name):
     expect(" reads " in said and "%" in said, f"{name}: a token shows what it reads: {said}")
 
 
-def check_log(browser, address, name):
-    """No error, and no request but that of the page itself."""
-    errors = [entry["message"] for entry in browser.log("browser")]
-    expect(not errors, f"{name}: messages of the browser: {errors}")
-    messages = [json.loads(entry["message"])["message"] for entry in browser.log("performance")]
-    sent = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
-    origin = address if address.startswith("file:") else "/".join(address.split("/")[:3])
-    foreign = [url for url in sent if not url.startswith((origin, "data:"))]
-    expect(not foreign, f"{name}: requests: {foreign[:5]}")
-
-
 def check(browser, folder, page):
-    address = page if "://" in page else Path(page).resolve().as_uri()
+    address = Path(page).resolve().as_uri()
     name = Path(page).stem
     for look, width, scheme in (("light", 1280, "light"), ("dark", 1280, "dark"), ("phone", 390, "light")):
         browser.look(width, scheme)
@@ -103,12 +85,13 @@ def check(browser, folder, page):
         if look == "light":
             check_charts(browser, name)
         check_attention(browser, name)
-        wide = browser.js("return document.documentElement.scrollWidth - innerWidth")
-        expect(wide <= 0, f"{name}: {wide} pixels too wide ({look})")
+        check_names(browser, name)
+        check_width(browser, f"{name} ({look})")
         browser.js("scrollTo(0, 0)")
         browser.screenshot(folder / f"{name}_{look}.png")
         check_log(browser, address, name)
     browser.print(folder / f"{name}.pdf")
+    expect((folder / f"{name}.pdf").read_bytes().startswith(b"%PDF"), f"{name}: a PDF is printed")
     browser.look(1280, scripts=False)
     browser.open(address)
     browser.screenshot(folder / f"{name}_noscript.png")
