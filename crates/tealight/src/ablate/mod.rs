@@ -22,7 +22,7 @@ use self::plan::{Plan, Run, State};
 use self::workers::Event;
 use crate::args::ablate::Ablate;
 use crate::terminal::numbers::counted;
-use crate::terminal::output::{log, print};
+use crate::terminal::output::{log, print, print_json};
 use crate::terminal::progress::metrics_line;
 
 pub(crate) fn run(args: &Ablate) -> Result<()> {
@@ -130,7 +130,11 @@ fn print_results(plan: &Plan<'_>) -> Result<()> {
     let notes = lines(plan.notes());
     let notes = if notes.is_empty() { notes } else { format!("\n{notes}") };
     log("");
-    print(&format!("{}{}\n{notes}", plan.table(), plan.legend()))?;
+    if plan.args.json {
+        print_json(&plan.json())?;
+    } else {
+        print(&format!("{}{}\n{notes}", plan.table(), plan.legend()))?;
+    }
     plots::draw(plan)?;
     log(&format!("\ntables and charts are in {}", plan.output.display()));
     match plan.runs.iter().filter_map(Run::failure).count() {

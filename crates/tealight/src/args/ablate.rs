@@ -45,6 +45,9 @@ pub(crate) struct Ablate {
     /// Build all combinations, list the runs, and stop
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Print the table as one JSON object, that of `table.json`
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) json: bool,
 }
 
 /// A range of seeds: `--seeds 3` is 1 to 3, `--seeds 7-9` is 7 to 9.

@@ -18,4 +18,7 @@ pub(crate) struct Explain {
     /// A key of the file, with its tables: `model.attention.window` [default: lists the tables]
     #[arg(add = ArgValueCompleter::new(complete::key))]
     pub(crate) key: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -29,6 +29,9 @@ pub(crate) struct Init {
     /// List the shipped configurations, with a line of description each
     #[arg(long, conflicts_with_all = ["what", "data", "output", "force"])]
     pub(crate) list: bool,
+    /// With `--list`: print one JSON object
+    #[arg(long, requires = "list")]
+    pub(crate) json: bool,
     /// Overwrite an existing file
     #[arg(long)]
     pub(crate) force: bool,

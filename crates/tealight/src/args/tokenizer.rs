@@ -101,4 +101,7 @@ pub(crate) struct Decode {
     /// Omit special tokens from the text
     #[arg(long)]
     pub(crate) skip_special: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -94,6 +94,9 @@ pub(crate) struct VerifyResume {
     /// Seed of the random kill times
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Device: cpu, cuda, cuda:N, metal or metal:N
     #[arg(long, default_value = "cpu")]
     pub(crate) device: DeviceName,

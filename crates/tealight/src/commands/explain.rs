@@ -3,18 +3,21 @@
 use std::fmt::Write as _;
 
 use anyhow::{Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tealight_model::describe::{Alternative, Field, Shape, plain};
 use tealight_train::config::reference::{self, Entry, Item};
 
 use crate::args::explain::Explain;
-use crate::terminal::output::print;
+use crate::terminal::output::{print, print_json};
 
 /// Columns of the text.
 const WIDTH: usize = 96;
 
-pub(crate) fn run(Explain { key }: &Explain) -> Result<()> {
-    let Some(key) = key else { return print(&whole_file()) };
+pub(crate) fn run(Explain { key, json }: &Explain) -> Result<()> {
+    let Some(key) = key else {
+        let fields = || reference::settings().iter().map(of_field).collect::<Value>();
+        return if *json { print_json(&json!({ "keys": fields() })) } else { print(&whole_file()) };
+    };
     let entries = reference::find(key);
     if entries.is_empty() {
         let near: Vec<_> =
@@ -24,6 +27,10 @@ pub(crate) fn run(Explain { key }: &Explain) -> Result<()> {
             near => format!("did you mean {}? ", near.join(" or ")),
         };
         bail!("there is no setting `{key}`; {near}`tealight explain` lists the tables");
+    }
+    if *json {
+        let found: Value = entries.iter().map(of_entry).collect();
+        return print_json(&json!({ "found": found }));
     }
     let blocks: Vec<String> = merged(entries).iter().map(|same| explanation(same)).collect();
     print(&blocks.join("\n\n"))
@@ -39,6 +46,43 @@ fn merged(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
         }
     }
     groups
+}
+
+/// An entry as JSON: where it stands, and what it is.
+fn of_entry(entry: &Entry) -> Value {
+    let mut object = match &entry.item {
+        Item::Setting(field) => of_field(field),
+        Item::Kind(kind) => of_kind(kind),
+    };
+    let kinds = entry.kinds.iter().map(|(key, kind)| (key.clone(), json!(kind)));
+    object["key"] = json!(entry.key);
+    object["of_kind"] = Value::Object(kinds.collect());
+    object["range"] = json!(reference::rule(entry));
+    object
+}
+
+fn of_field(field: &Field) -> Value {
+    let mut object = json!({
+        "name": field.name,
+        "meaning": field.meaning(),
+        "type": type_name(&field.shape),
+        "default": field.default,
+    });
+    let item = if let Shape::List { item, .. } = &field.shape { item } else { &field.shape };
+    match item {
+        Shape::Words(words) => {
+            object["words"] = words.iter().map(|word| (word.name, word.summary)).collect();
+        }
+        Shape::Choice(choice) => object["kinds"] = choice.kinds.iter().map(of_kind).collect(),
+        Shape::Table(fields) => object["keys"] = fields.iter().map(of_field).collect(),
+        _ => {}
+    }
+    object
+}
+
+fn of_kind(kind: &Alternative) -> Value {
+    let settings: Value = kind.fields.iter().map(of_field).collect();
+    json!({ "name": kind.name, "meaning": plain(kind.doc), "settings": settings })
 }
 
 /// The text about entries that say the same.

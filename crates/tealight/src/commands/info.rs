@@ -15,7 +15,7 @@ use tealight_train::storage::hub::HubCache;
 
 use super::devices::Found;
 use crate::args::program::Info;
-use crate::system::variables::VARIABLES;
+use crate::system::variables::{SECRET, VARIABLES};
 use crate::system::version::{VERSION, features, instruction_sets};
 use crate::terminal::output::{print, print_json};
 
@@ -55,7 +55,10 @@ impl About {
             ("MPI library", mpi::library_file()),
         ];
         let names = VARIABLES.iter().flat_map(|variables| variables.names);
-        let value = |name: &&'static str| Some((*name, env::var_os(name)?.display().to_string()));
+        let value = |name: &&'static str| {
+            let value = env::var_os(name)?.display().to_string();
+            Some((*name, if *name == SECRET { "(set)".to_owned() } else { value }))
+        };
         Self {
             version: VERSION,
             commit: COMMIT,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
 use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::storage::files::replace;
 use tealight_train::task::TaskConfig;
@@ -12,10 +13,12 @@ use crate::runs::origin::STDIN;
 use crate::shipped;
 use crate::starter;
 use crate::terminal::failure::at_its_place;
-use crate::terminal::output::{log, print};
+use crate::terminal::output::{log, print, print_json};
 
 pub(crate) fn run(args: &Init) -> Result<()> {
-    let Some(what) = &args.what else { return print(&list()) };
+    let Some(what) = &args.what else {
+        return if args.json { print_json(&list_as_json()) } else { print(&list()) };
+    };
     let text = text(what, args.data.as_deref())?;
     if args.output.as_deref() == Some(Path::new(STDIN)) {
         return print(&text);
@@ -41,6 +44,12 @@ fn list() -> String {
         .iter()
         .map(|shipped| format!("{:<width$}  {}\n", shipped.name, shipped.summary()));
     lines.collect()
+}
+
+fn list_as_json() -> Value {
+    let shipped = shipped::ALL.iter();
+    let object = shipped.map(|one| json!({ "name": one.name, "summary": one.summary() }));
+    json!({ "configurations": object.collect::<Vec<_>>() })
 }
 
 /// The text of the configuration, which is read and checked.

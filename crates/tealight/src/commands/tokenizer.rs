@@ -117,5 +117,9 @@ fn decode(args: &args::Decode) -> Result<()> {
         );
     }
     let specials = if args.skip_special { Specials::Skip } else { Specials::Keep };
-    print(&format!("{}\n", tokenizer.decode(&args.ids, specials)?))
+    let text = tokenizer.decode(&args.ids, specials)?;
+    if args.json {
+        return print_json(&json!({ "ids": args.ids, "text": text }));
+    }
+    print(&format!("{text}\n"))
 }

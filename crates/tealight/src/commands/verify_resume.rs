@@ -8,6 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, bail};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::observer::jsonl::THROUGHPUT_KEYS;
@@ -19,7 +20,7 @@ use crate::runs::config::LoadedConfig;
 use crate::runs::origin::pass_on;
 use crate::system::subprocess::{outcome, this_program};
 use crate::terminal::failure::at_its_place;
-use crate::terminal::output::{log, print};
+use crate::terminal::output::{log, print, print_json};
 
 /// Interval for polling whether a process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -35,11 +36,32 @@ pub(crate) fn run(args: &VerifyResume) -> Result<()> {
     let folder = folder.context("cannot create a temporary directory")?;
     let trial = Trial { args, text: source.text(), steps, folder: folder.path() };
     match trial.run() {
-        Ok(summary) => print(&summary),
+        Ok(summary) if args.json => print_json(&summary),
+        Ok(summary) => print(&summary.text()),
         Err(error) => {
             let kept = folder.keep();
             Err(error.context(format!("the compared runs are kept in `{}`", kept.display())))
         }
+    }
+}
+
+/// What was found; a difference is an error.
+#[derive(Serialize)]
+struct Summary {
+    n_kills: u64,
+    n_runs: u64,
+    steps: u64,
+    /// Whether all resumed runs equal the uninterrupted one byte for byte.
+    are_equal: bool,
+}
+
+impl Summary {
+    fn text(&self) -> String {
+        let Self { n_kills, n_runs, steps, .. } = self;
+        format!(
+            "{n_kills} kills in {n_runs} runs of {steps} steps: all runs resumed, and all equal the uninterrupted \
+             run byte for byte\n"
+        )
     }
 }
 
@@ -52,7 +74,7 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    fn run(&self) -> Result<String> {
+    fn run(&self) -> Result<Summary> {
         let started = Instant::now();
         succeeded(self.start("uninterrupted", false)?)?;
         let duration = started.elapsed();
@@ -60,7 +82,7 @@ impl Trial<'_> {
         let expected = outputs(&self.last_run("uninterrupted")?)?;
 
         let stream = Stream::new(self.args.seed, Purpose::Sampling);
-        let (mut n_kills, mut n_runs, mut n_draws) = (0, 0, 0);
+        let (mut n_kills, mut n_runs, mut n_draws) = (0, 0_u64, 0);
         while n_kills < self.args.kills {
             n_runs += 1;
             let name = format!("killed-{n_runs}");
@@ -84,11 +106,7 @@ impl Trial<'_> {
             // Only runs that differ are kept.
             fs::remove_dir_all(run.path()).context("cannot clean up")?;
         }
-        Ok(format!(
-            "{n_kills} kills in {n_runs} runs of {} steps: all runs resumed, and all equal the uninterrupted \
-             run byte for byte\n",
-            self.steps
-        ))
+        Ok(Summary { n_kills, n_runs, steps: self.steps, are_equal: true })
     }
 
     fn last_run(&self, name: &str) -> Result<RunDirectory> {

@@ -171,6 +171,45 @@ fn a_build_and_a_machine_are_described() -> Result {
 }
 
 #[test]
+fn a_description_for_bug_reports_holds_no_token() -> Result {
+    let folder = Folder::new()?;
+    for args in [&["info"][..], &["info", "--json"]] {
+        let mut command = folder.command(args);
+        let text = Outcome::of(command.env("TEALIGHT_TOKEN", "a-secret-of-24-characters"))?.stdout;
+        assert!(!text.contains("a-secret"), "{text}");
+        assert!(text.contains("TEALIGHT_TOKEN"), "that it is set helps: {text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn explanations_lists_and_tables_are_also_json() -> Result {
+    let folder = Folder::new()?;
+    let found = folder.json(&["explain", "model.attention.window", "--json"])?;
+    assert_eq!(found["found"][0]["default"], 64, "{found}");
+    assert!(found["found"][0]["of_kind"]["model.attention"].is_string(), "{found}");
+    let file = folder.json(&["explain", "--json"])?;
+    assert!(file["keys"].as_array().is_some_and(|keys| keys.len() > 8), "{file}");
+    let shipped = folder.json(&["init", "--list", "--json"])?;
+    let names = shipped["configurations"].as_array().ok_or("a list")?;
+    assert!(names.iter().any(|one| one["name"] == "weather/dotmod"), "{shipped}");
+    let table = folder.json(&[
+        "ablate",
+        "tiny.toml",
+        "--vary",
+        "model.n_heads=1",
+        "--seeds",
+        "1",
+        "--json",
+    ])?;
+    assert_eq!(table["variants"][0]["n_finished"], 1, "{table}");
+    let resumed =
+        folder.json(&["verify-resume", "tiny.toml", "--steps", "4", "--kills", "1", "--json"])?;
+    assert_eq!((&resumed["n_kills"], &resumed["are_equal"]), (&1.into(), &true.into()));
+    Ok(())
+}
+
+#[test]
 fn there_is_a_manual_page_for_every_command() -> Result {
     let folder = Folder::new()?;
     let printed = folder.succeed(&["man", "pages"])?.stdout;
