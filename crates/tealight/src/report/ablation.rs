@@ -8,8 +8,7 @@ use serde_json::Value;
 
 use super::read::json;
 use super::read::plot::Plot;
-use super::text::{number, spaced};
-use crate::pictures::metrics::display_name;
+use super::text::{metric_name, number, spaced};
 
 /// The table of an ablation.
 const TABLE: &str = "table.json";
@@ -43,6 +42,14 @@ impl Ablation {
         names.map(|name| self.folder.join(name)).collect()
     }
 
+    /// What the labels of the variants are values of.
+    fn varied(&self) -> String {
+        match self.table["vary"].as_object().into_iter().flatten().collect::<Vec<_>>()[..] {
+            [(key, _)] => key.clone(),
+            _ => "variant".to_owned(),
+        }
+    }
+
     /// The section of the page.
     pub(super) fn section(&self) -> Markup {
         let mut metrics: Vec<&str> = variants(&self.table)
@@ -57,8 +64,8 @@ impl Ablation {
             div.scroll { table {
                 caption { "Mean ± standard deviation over the seeds" }
                 thead { tr {
-                    th scope="col" { "variant" } th scope="col" { "runs" }
-                    @for metric in &metrics { th scope="col" { (display_name(metric)) } }
+                    th scope="col" { (self.varied()) } th scope="col" { "runs" }
+                    @for metric in &metrics { th scope="col" { (metric_name(metric)) } }
                     th scope="col" { "parameters" } th scope="col" { "examples per second" }
                 } }
                 tbody { @for variant in variants(&self.table) { tr {

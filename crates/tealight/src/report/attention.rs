@@ -58,7 +58,7 @@ fn of_pictures(run: &RunData, weights: &Weights, settings: &images::Config) -> R
         let maps = task.attention_maps_of(model, &picture)?;
         let reads = task.reads(model, picture, None)?;
         let layers = over_picture::layers(&reads, Some(MapSelection::Mean))?;
-        Input::new(name, &maps, layers)
+        anyhow::Ok(Input { is_picture: true, ..Input::new(name, &maps, layers)? })
     });
     Ok(Attention { inputs: inputs.collect::<Result<_>>()? })
 }
@@ -130,7 +130,11 @@ pub(super) fn of_one(run: &RunData) -> Option<Markup> {
                 @if input.n_left_out > 0 {
                     p.detail { (input.n_left_out) " further layers are too large for the page." }
                 }
-                details.static { summary { "The mean of the maps of each layer, as pictures" }
+                details.static open data-stays=(input.is_picture) {
+                    summary {
+                        @if input.is_picture { "What each layer reads of the picture" }
+                        @else { "The mean of the maps of each layer, as pictures" }
+                    }
                     @for (name, address) in &input.pictures { img src=(address) alt=(name); }
                 }
             }

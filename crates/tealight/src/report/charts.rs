@@ -9,10 +9,9 @@ use tealight_train::task::table::thousands;
 use super::limits::{Limit, limits};
 use super::read::RunData;
 use super::series::Series;
-use super::text::number;
+use super::text::{metric_name, number};
 use crate::pictures::axis::Spacing;
 use crate::pictures::lines::{self, LineChart, XAxis};
-use crate::pictures::metrics::display_name;
 use crate::pictures::svg;
 
 /// Stretches of all lines of a split in a static picture, and the fewest of one line.
@@ -45,7 +44,7 @@ struct Line {
 /// All charts of the runs: the loss first, then the metrics of evaluations, then the others.
 pub(super) fn charts(runs: &[RunData]) -> Vec<Chart> {
     let metrics: BTreeSet<&str> =
-        runs.iter().flat_map(|run| &run.series).map(|series| &*series.metric).collect();
+        runs.iter().flat_map(|run| &run.log.series).map(|series| &*series.metric).collect();
     let mut metrics: Vec<&str> = metrics.into_iter().collect();
     metrics.sort_by_key(|metric| (rank(runs, metric), *metric));
     metrics.into_iter().take(MAX_CHARTS).map(|metric| chart(runs, metric)).collect()
@@ -54,7 +53,7 @@ pub(super) fn charts(runs: &[RunData]) -> Vec<Chart> {
 /// The place of a metric on the page.
 fn rank(runs: &[RunData], metric: &str) -> usize {
     let is_evaluated = || {
-        let mut series = runs.iter().flat_map(|run| &run.series);
+        let mut series = runs.iter().flat_map(|run| &run.log.series);
         series.any(|series| series.metric == metric && series.split != "train")
     };
     match metric {
@@ -69,7 +68,7 @@ fn rank(runs: &[RunData], metric: &str) -> usize {
 fn chart(runs: &[RunData], metric: &str) -> Chart {
     let mut lines = Vec::new();
     for (index, run) in runs.iter().enumerate() {
-        for series in run.series.iter().filter(|series| series.metric == metric) {
+        for series in run.log.series.iter().filter(|series| series.metric == metric) {
             let split = series.split.clone();
             let label =
                 if runs.len() == 1 { split.clone() } else { format!("{} · {split}", run.name) };
@@ -78,7 +77,7 @@ fn chart(runs: &[RunData], metric: &str) -> Chart {
     }
     Chart {
         metric: metric.to_owned(),
-        title: display_name(metric).to_owned(),
+        title: metric_name(metric),
         lines,
         limits: common_limits(runs, metric),
     }

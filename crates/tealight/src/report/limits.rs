@@ -16,7 +16,7 @@ pub(super) struct Limit {
 }
 
 /// What reports call a baseline, and what it is called here.
-const BASELINES: [(&str, &str); 6] = [
+pub(super) const BASELINES: [(&str, &str); 6] = [
     ("bayes_", BAYES),
     ("linear_", "linear"),
     ("lookup_", "lookup table"),
@@ -38,6 +38,27 @@ pub(super) fn limits(run: &RunData) -> Vec<Limit> {
         {
             limits.push(Limit { metric: metric.to_owned(), name: (*name).to_owned(), value });
         }
+    }
+    if let Some(report) = &run.report {
+        limits.extend(of_masked_tokens(report));
+    }
+    limits
+}
+
+/// Those of a masked language model: always the commonest token, and the best prediction of the weather in diaries.
+fn of_masked_tokens(report: &Value) -> Vec<Limit> {
+    let mut limits = Vec::new();
+    let mut add = |metric: String, name: &str, value: &Value| {
+        let name = name.to_owned();
+        limits.extend(value.as_f64().map(|value| Limit { metric, name, value }));
+    };
+    let commonest = &report["commonest"];
+    let name = format!("always “{}”", commonest["token"].as_str().unwrap_or_default());
+    add("accuracy".to_owned(), &name, &commonest["accuracy"]);
+    add("loss".to_owned(), &name, &commonest["loss"]);
+    for weather in report["weather"].as_array().into_iter().flatten() {
+        let language = weather["language"].as_str().unwrap_or_default();
+        add(format!("weather_accuracy_{language}"), BAYES, &weather["limit"]["accuracy"]);
     }
     limits
 }

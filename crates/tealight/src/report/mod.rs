@@ -18,7 +18,9 @@
 //! - [`update::update`] gives what has changed in a run, as just read, since a [`Cursor`](read::cursor::Cursor): status, numbers
 //!   and lines of `metrics.jsonl`. The page holds the cursor of each run that it was made with: `tealight.runs[i].cursor`.
 //! - In the page, `tealight.update(i, change)` takes such a change for run `i` (counted from 0, in the order of the page)
-//!   and updates numbers and charts. The server's script connects the two:
+//!   and updates numbers and charts. The server's script connects the two.
+//! - A change whose `structure` differs from that of the page, `tealight.runs[i].structure`, tells that a new page would have
+//!   other parts, such as samples or results. `tealight.renew(document)` takes them over from such a page.
 //!
 //! ```js
 //! const source = new EventSource("/events?cursor=" + tealight.runs[0].cursor);
@@ -29,7 +31,7 @@
 //! that the page forgets its points before it takes the new ones:
 //!
 //! ```json
-//! {"cursor": "120.0", "restart": false,
+//! {"cursor": "120.0", "restart": false, "structure": "9/2048/false/1000/running",
 //!  "facts": {"status": "running", "steps": "1,200 of 5,000"},
 //!  "clock": {"steps": [1190, 1200], "seconds": [9.1, 9.2], "tokens": [152320, 153600]},
 //!  "series": [{"split": "train", "metric": "loss", "steps": [1190, 1200], "values": [2.5, null]}],
@@ -54,5 +56,6 @@ mod samples;
 mod series;
 mod settings;
 mod status;
+mod structure;
 mod text;
 pub(crate) mod update;

@@ -9,8 +9,7 @@ use super::limits::{Limit, limits};
 use super::read::RunData;
 use super::read::state::State;
 use super::status::{duration, steps, time_left};
-use super::text::{lower_is_better, number};
-use crate::pictures::metrics::display_name;
+use super::text::{lower_is_better, metric_name, number};
 
 /// The numbers of a page that change while a run goes on, by the name in `data-fact`.
 pub(super) fn facts(run: &RunData) -> BTreeMap<String, String> {
@@ -28,7 +27,7 @@ pub(super) fn facts(run: &RunData) -> BTreeMap<String, String> {
 }
 
 fn training_time(run: &RunData) -> String {
-    run.clock.seconds.last().map_or_else(|| "–".to_owned(), |seconds| duration(*seconds))
+    run.log.clock.seconds.last().map_or_else(|| "–".to_owned(), |seconds| duration(*seconds))
 }
 
 /// An element whose text a live page replaces.
@@ -38,7 +37,7 @@ fn fact(index: usize, facts: &BTreeMap<String, String>, name: &str) -> Markup {
 
 /// Splits and metrics in the table: those of evaluations, and the training loss.
 fn shown_metrics(run: &RunData) -> Vec<(&str, &str)> {
-    let evaluated = run.series.iter().filter(|series| series.split != "train");
+    let evaluated = run.log.series.iter().filter(|series| series.split != "train");
     let mut shown: Vec<_> = evaluated.map(|series| (&*series.split, &*series.metric)).collect();
     shown.sort_by_key(|(split, metric)| (*split, *metric != "loss", *metric));
     shown.extend(run.series_of("train", "loss").map(|_| ("train", "loss")));
@@ -121,7 +120,7 @@ fn standing(run: &RunData, facts: &BTreeMap<String, String>) -> Markup {
                 @for name in &names { th scope="col" { (name) } }
             } }
             tbody { @for (split, metric) in &metrics { tr {
-                th scope="row" { (split) ", " (display_name(metric)) }
+                th scope="row" { (split) ", " (metric_name(metric)) }
                 td { (fact(0, facts, &format!("{split}/{metric}/last"))) }
                 td { (fact(0, facts, &format!("{split}/{metric}/best"))) }
                 @for name in &names { td { (of(split, metric, name)) } }
@@ -132,7 +131,7 @@ fn standing(run: &RunData, facts: &BTreeMap<String, String>) -> Markup {
 
 /// Skipped steps and roll-backs, if any.
 fn bad_steps(run: &RunData) -> Markup {
-    let count = |split: &str| run.entries.iter().filter(|entry| entry.split == split).count();
+    let count = |split: &str| run.log.marks.iter().filter(|mark| mark.kind == split).count();
     let (skipped, rolled_back) = (count("skipped"), count("rolled_back"));
     html! {
         @if skipped + rolled_back > 0 {
@@ -152,7 +151,7 @@ pub(super) fn of_several(runs: &[RunData]) -> Markup {
             thead { tr {
                 th scope="col" { "run" } th scope="col" { "state" } th scope="col" { "steps" }
                 th scope="col" { "time left" } th scope="col" { "training time" } th scope="col" { "parameters" }
-                @for (split, metric) in &metrics { th scope="col" { (split) ", " (display_name(metric)) } }
+                @for (split, metric) in &metrics { th scope="col" { (split) ", " (metric_name(metric)) } }
             } }
             tbody { @for (index, run) in runs.iter().enumerate() { @let facts = facts(run); tr {
                 th scope="row" { span.key data-run=(index) {} " " (run.name) }

@@ -8,7 +8,8 @@ use sha2::{Digest as _, Sha256};
 use super::ablation::Ablation;
 use super::charts::{Chart, charts, figures};
 use super::read::RunData;
-use super::series::{N_STRETCHES, marks};
+use super::series::N_STRETCHES;
+use super::structure::structure;
 use super::update::{clock, thinned};
 use super::{attention, checkpoints, origin, overview, plots, results, samples, settings};
 use crate::pictures::base64::Base64;
@@ -179,10 +180,11 @@ fn data(runs: &[RunData], charts: &[Chart]) -> anyhow::Result<String> {
         let series = thinned(run, n);
         json!({
             "name": run.name,
-            "cursor": run.cursor(),
+            "cursor": run.log.cursor,
+            "structure": structure(run),
             "clock": clock(run, &series),
             "series": series,
-            "marks": marks(&run.entries),
+            "marks": run.log.marks,
         })
     };
     let attention = runs.first().filter(|_| runs.len() == 1).and_then(|run| run.attention.as_ref());

@@ -3,22 +3,17 @@
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
+use super::limits::{BASELINES as PREFIXES, BAYES, Limit, limits};
 use super::read::RunData;
-use super::text::{number, spaced};
-use crate::pictures::metrics::display_name;
+use super::text::{metric_name, number, spaced};
 
 /// Rows of a list of objects, and columns of a matrix, that are shown.
 const MAX_ROWS: usize = 40;
-/// Prefixes that make a row of the first table, in its order.
-const ROWS: [(&str, &str); 7] = [
-    ("majority_", "majority"),
-    ("unigram_", "token frequencies"),
-    ("root_operator_", "root operator"),
-    ("linear_", "linear"),
-    ("lookup_", "lookup table"),
-    ("", "transformer"),
-    ("bayes_", "Bayes limit"),
-];
+/// Rows of a list beyond which it is folded.
+const MAX_OPEN_ROWS: usize = 12;
+/// The baselines in the order of their rows; others follow.
+const BASELINES: [&str; 5] =
+    ["majority", "token frequencies", "root operator", "linear", "lookup table"];
 
 /// The section of a finished run; `None` before its final evaluation.
 pub(super) fn of_one(run: &RunData) -> Option<Markup> {
@@ -29,40 +24,72 @@ pub(super) fn of_one(run: &RunData) -> Option<Markup> {
         .flat_map(|summary| summary.metrics.keys().map(String::as_str))
         .collect();
     let labels = labels(report);
+    let limits = limits(run);
+    let rest = report.iter().filter(|(key, value)| !is_in_first_table(key, value, &metrics));
+    let (facts, others): (Vec<_>, Vec<_>) = rest.partition(|(_, value)| is_fact(value));
     Some(html! {
-        (against_baselines(report, &metrics))
-        @for (key, value) in report.iter().filter(|(key, value)| !is_in_first_table(key, value, &metrics)) {
-            (item(key, value, &labels))
+        (against_baselines(run, &metrics, &limits))
+        @if !facts.is_empty() {
+            dl.facts { @for (key, value) in facts { div { dt { (spaced(key)) } dd { (plain(value)) } } } }
         }
+        @for (key, value) in others { (item(key, value, &labels)) }
         @if let Some(summary) = summary {
             @for note in &summary.notes { p.warning { (note) } }
         }
     })
 }
 
+/// Whether the first table has this value of a report: a metric, or one of a baseline.
 fn is_in_first_table(key: &str, value: &Value, metrics: &[&str]) -> bool {
+    let is_metric = |key: &str| metrics.contains(&key);
     value.is_null()
-        || ROWS
-            .iter()
-            .any(|(start, _)| key.strip_prefix(start).is_some_and(|rest| metrics.contains(&rest)))
+        || is_metric(key)
+        || key == "commonest"
+        || PREFIXES.iter().any(|(start, _)| key.strip_prefix(start).is_some_and(is_metric))
 }
 
 /// The metrics of the run beside those of its baselines.
-fn against_baselines(report: &Map<String, Value>, metrics: &[&str]) -> Markup {
-    let cell = |start: &str, metric: &str| {
-        report.get(&format!("{start}{metric}")).and_then(Value::as_f64).map(number)
+fn against_baselines(run: &RunData, metrics: &[&str], limits: &[Limit]) -> Markup {
+    let of_run = |metric: &str| run.summary.as_ref()?.metrics.get(metric).copied();
+    let of_limit = |name: &str, metric: &str| {
+        let limit = limits.iter().find(|limit| limit.metric == metric && limit.name == name);
+        limit.map(|limit| limit.value)
     };
-    let rows =
-        ROWS.iter().filter(|(start, _)| metrics.iter().any(|metric| cell(start, metric).is_some()));
+    let rank =
+        |name: &str| BASELINES.iter().position(|known| *known == name).unwrap_or(BASELINES.len());
+    let mut names: Vec<&str> = limits.iter().map(|limit| &*limit.name).collect();
+    names.retain(|name| *name != BAYES && metrics.iter().any(|of| of_limit(name, of).is_some()));
+    names.sort_unstable_by_key(|name| (rank(name), *name));
+    names.dedup();
+    let has_bayes = metrics.iter().any(|metric| of_limit(BAYES, metric).is_some());
+    let baseline = |name: &str| {
+        html! { tr.baseline {
+            th scope="row" { (name) }
+            @for metric in metrics { td { (of_limit(name, metric).map_or_else(|| "–".to_owned(), number)) } }
+        } }
+    };
     html! {
         div.scroll { table {
             caption { "Final evaluation" }
-            thead { tr { th {} @for metric in metrics { th scope="col" { (display_name(metric)) } } } }
-            tbody { @for (start, name) in rows { tr.(if start.is_empty() { "own" } else { "baseline" }) {
-                th scope="row" { (name) }
-                @for metric in metrics { td { (cell(start, metric).unwrap_or_else(|| "–".to_owned())) } }
-            } } }
+            thead { tr { th {} @for metric in metrics { th scope="col" { (metric_name(metric)) } } } }
+            tbody {
+                @for name in &names { (baseline(name)) }
+                tr.own {
+                    th scope="row" { "transformer" }
+                    @for metric in metrics { td { (of_run(metric).map_or_else(|| "–".to_owned(), number)) } }
+                }
+                @if has_bayes { (baseline(BAYES)) }
+            }
         } }
+    }
+}
+
+/// Whether a value is shown with its name alone.
+fn is_fact(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.len() <= 60,
+        Value::Array(_) | Value::Object(_) => false,
+        _ => true,
     }
 }
 
@@ -83,11 +110,8 @@ fn item(key: &str, value: &Value, labels: &[String]) -> Markup {
             h3 { (spaced(key)) }
             dl.facts { @for (key, value) in object { div { dt { (spaced(key)) } dd { (plain(value)) } } } }
         },
-        Value::String(text) if text.len() > 60 => {
-            html! { h3 { (spaced(key)) } pre.text { (text) } }
-        }
         Value::Array(items) if items.is_empty() => html! {},
-        _ => html! { p.value { (spaced(key)) ": " b { (plain(value)) } } },
+        _ => html! { h3 { (spaced(key)) } pre.text { (plain(value)) } },
     }
 }
 
@@ -95,8 +119,7 @@ fn item(key: &str, value: &Value, labels: &[String]) -> Markup {
 fn list(key: &str, items: &[Value]) -> Markup {
     let keys: Vec<&String> =
         items.iter().find_map(Value::as_object).map_or_else(Vec::new, |one| one.keys().collect());
-    html! {
-        h3 { (spaced(key)) }
+    let rows = html! {
         div.scroll { table {
             thead { tr { @for key in &keys { th scope="col" { (spaced(key)) } } } }
             tbody { @for item in items.iter().take(MAX_ROWS) { tr {
@@ -104,6 +127,14 @@ fn list(key: &str, items: &[Value]) -> Markup {
             } } }
         } }
         @if items.len() > MAX_ROWS { p.detail { "and " (items.len() - MAX_ROWS) " more" } }
+    };
+    html! {
+        h3 { (spaced(key)) }
+        @if items.len() > MAX_OPEN_ROWS {
+            details { summary { (items.len()) " rows" } (rows) }
+        } @else {
+            (rows)
+        }
     }
 }
 
@@ -171,7 +202,7 @@ pub(super) fn of_several(runs: &[RunData]) -> Option<Markup> {
     (!summaries.is_empty()).then(|| html! {
         div.scroll { table {
             caption { "Final evaluation of the finished runs" }
-            thead { tr { th scope="col" { "run" } @for metric in &metrics { th scope="col" { (display_name(metric)) } } } }
+            thead { tr { th scope="col" { "run" } @for metric in &metrics { th scope="col" { (metric_name(metric)) } } } }
             tbody { @for (run, _) in &summaries { tr {
                 th scope="row" { (run.name) }
                 @for metric in &metrics { td { (row(run, metric)) } }

@@ -1,6 +1,6 @@
 //! The lines of `metrics.jsonl` as series for charts: few enough to show, and each point one that was logged.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 use tealight_train::observer::jsonl::{BAD_STEP_SPLITS, Entry};
@@ -31,6 +31,9 @@ pub(crate) struct Clock {
     /// Tokens up to each step; empty for tasks that do not count them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tokens: Vec<f64>,
+    /// Seconds and tokens up to the last step, not rounded.
+    #[serde(skip)]
+    sums: [f64; 2],
 }
 
 /// A bad step, marked in the charts.
@@ -47,20 +50,25 @@ pub(crate) struct Mark {
 
 /// The series of `entries`, all points; splits and metrics in alphabetical order.
 pub(crate) fn series(entries: &[Entry]) -> Vec<Series> {
-    let mut all: BTreeMap<(&str, &str), Series> = BTreeMap::new();
+    let mut all = Vec::new();
+    extend(&mut all, entries);
+    all
+}
+
+/// Adds the points of `entries` to series in alphabetical order.
+pub(crate) fn extend(all: &mut Vec<Series>, entries: &[Entry]) {
     for entry in entries.iter().filter(|entry| !is_mark(entry)) {
         for (metric, value) in &entry.values {
-            let series = all.entry((&entry.split, metric)).or_default();
-            series.steps.push(entry.step);
-            series.values.push(*value);
+            let name = (&*entry.split, &**metric);
+            let place = all.binary_search_by(|series| (&*series.split, &*series.metric).cmp(&name));
+            let at = place.unwrap_or_else(|at| {
+                all.insert(at, Series::named(&entry.split, metric));
+                at
+            });
+            all[at].steps.push(entry.step);
+            all[at].values.push(*value);
         }
     }
-    let named = |((split, metric), series): ((&str, &str), Series)| Series {
-        split: split.to_owned(),
-        metric: metric.to_owned(),
-        ..series
-    };
-    all.into_iter().map(named).collect()
 }
 
 /// The bad steps among `entries`.
@@ -78,6 +86,11 @@ fn is_mark(entry: &Entry) -> bool {
 }
 
 impl Series {
+    /// An empty series.
+    fn named(split: &str, metric: &str) -> Self {
+        Self { split: split.to_owned(), metric: metric.to_owned(), ..Self::default() }
+    }
+
     /// The last value that was finite, with its step.
     pub(crate) fn last(&self) -> Option<(u64, f64)> {
         self.finite().next_back()
@@ -103,12 +116,8 @@ impl Series {
         Self {
             steps: kept.iter().map(|&at| self.steps[at]).collect(),
             values: kept.iter().map(|&at| self.values[at]).collect(),
-            ..self.clone_names()
+            ..Self::named(&self.split, &self.metric)
         }
-    }
-
-    fn clone_names(&self) -> Self {
-        Self { split: self.split.clone(), metric: self.metric.clone(), ..Self::default() }
     }
 
     /// The places of the smallest and the largest value of a stretch, and of the first one that is not finite.
@@ -122,26 +131,28 @@ impl Series {
 }
 
 impl Clock {
-    /// Time and tokens at each line of training; the rate of a line holds since the line before it.
-    pub(crate) fn new(entries: &[Entry], examples_per_step: f64) -> Self {
-        let mut clock = Self::default();
-        let (mut last, mut seconds, mut tokens) = (0, 0., Some(0.));
+    /// Adds the lines of training among `entries`; the rate of a line holds since the line before it.
+    pub(crate) fn extend(&mut self, entries: &[Entry], examples_per_step: f64) {
         for entry in entries.iter().filter(|entry| entry.split == "train") {
             let value = |name: &str| entry.values.get(name).copied().flatten();
             let Some(rate) = value("examples_per_second").filter(|rate| *rate > 0.) else {
                 continue;
             };
+            let last = self.steps.last().copied().unwrap_or(0);
             let elapsed = entry.step.saturating_sub(last) as f64 * examples_per_step / rate;
-            tokens = tokens.zip(value("tokens_per_second")).map(|(all, new)| all + new * elapsed);
-            (last, seconds) = (entry.step, seconds + elapsed);
-            clock.steps.push(last);
-            clock.seconds.push(rounded(seconds));
-            clock.tokens.extend(tokens.map(f64::round));
+            let tokens = value("tokens_per_second").map(|tokens| tokens * elapsed);
+            let counts_tokens = self.tokens.len() == self.steps.len();
+            let [seconds, all_tokens] = &mut self.sums;
+            *seconds += elapsed;
+            *all_tokens += tokens.unwrap_or(0.);
+            self.steps.push(entry.step);
+            self.seconds.push(rounded(*seconds));
+            if tokens.is_some() && counts_tokens {
+                self.tokens.push(all_tokens.round());
+            } else {
+                self.tokens.clear();
+            }
         }
-        if clock.tokens.len() < clock.steps.len() {
-            clock.tokens.clear();
-        }
-        clock
     }
 
     /// The clock at `steps` alone; a step at which nothing was logged takes the time of the line before it.
@@ -221,7 +232,9 @@ mod tests {
 
     #[test]
     fn time_and_tokens_add_up_over_the_lines() {
-        let clock = Clock::new(&entries(), 5.);
+        let mut clock = Clock::default();
+        clock.extend(&entries()[..2], 5.);
+        clock.extend(&entries()[2..], 5.);
         // 2 steps of 5 examples at 10 a second, and 4 at 5 a second.
         assert_eq!(
             (clock.seconds.as_slice(), clock.tokens.as_slice()),

@@ -23,7 +23,7 @@ pub(super) fn time_left(run: &RunData) -> Option<String> {
 
 /// Over the last tenth of the lines of training.
 fn seconds_per_step(run: &RunData) -> Option<f64> {
-    let clock = &run.clock;
+    let clock = &run.log.clock;
     let last = clock.steps.len().checked_sub(1)?;
     let first = last - (last / 10).max(1).min(last);
     let before = if first == last { (0, 0.) } else { (clock.steps[first], clock.seconds[first]) };

@@ -1,5 +1,7 @@
 //! Numbers and names as the page writes them.
 
+use crate::pictures::metrics::display_name;
+
 /// Four decimal places; fewer for large numbers, an exponent for very small ones.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
@@ -21,6 +23,11 @@ pub(super) fn lower_is_better(metric: &str) -> bool {
 /// `bayes_accuracy` → `bayes accuracy`
 pub(super) fn spaced(name: &str) -> String {
     name.replace('_', " ")
+}
+
+/// The name of a metric in titles and headings.
+pub(super) fn metric_name(metric: &str) -> String {
+    spaced(display_name(metric))
 }
 
 #[cfg(test)]

@@ -8,40 +8,46 @@ use super::overview::facts;
 use super::read::RunData;
 use super::read::cursor::Cursor;
 use super::series::{Clock, Mark, N_STRETCHES, Series, marks, series};
+use super::structure::structure;
 
 /// What has changed since a cursor; the module `report` shows it as JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct Change {
     cursor: Cursor,
     restart: bool,
+    structure: String,
     facts: BTreeMap<String, String>,
     clock: Clock,
     series: Vec<Series>,
     marks: Vec<Mark>,
 }
 
-/// What has changed in `run`, as just read, since `cursor`; everything, thinned, if lines were taken back.
+/// What has changed in `run`, as just read, since `cursor`; everything, thinned, if lines were taken back, or if those since
+/// the cursor were read so long ago that they are forgotten.
 pub(crate) fn update(run: &RunData, cursor: Cursor) -> Change {
-    let now = run.cursor();
-    let restart = now.n_roll_backs != cursor.n_roll_backs || now.n_lines < cursor.n_lines;
-    let (series, marks) = if restart {
-        (thinned(run, N_STRETCHES), marks(&run.entries))
-    } else {
-        let new = &run.entries[cursor.n_lines..];
-        (series(new), marks(new))
+    let log = &run.log;
+    let n_new = log.cursor.n_lines.checked_sub(cursor.n_lines);
+    let new = n_new.and_then(|n| Some(&log.recent[log.recent.len().checked_sub(n)?..]));
+    let new = new.filter(|_| log.cursor.n_roll_backs == cursor.n_roll_backs);
+    let (series, marks) = match new {
+        Some(new) => (series(new), marks(new)),
+        None => (thinned(run, N_STRETCHES), log.marks.clone()),
     };
-    Change { cursor: now, restart, facts: facts(run), clock: clock(run, &series), series, marks }
+    let clock = clock(run, &series);
+    let facts = facts(run);
+    let structure = structure(run);
+    Change { cursor: log.cursor, restart: new.is_none(), structure, facts, clock, series, marks }
 }
 
 /// All series of a run with at most two points for each of `n` stretches.
 pub(super) fn thinned(run: &RunData, n: usize) -> Vec<Series> {
-    run.series.iter().map(|series| series.thinned(n)).collect()
+    run.log.series.iter().map(|series| series.thinned(n)).collect()
 }
 
 /// Time and tokens at the steps of `series`.
 pub(super) fn clock(run: &RunData, series: &[Series]) -> Clock {
     let steps: BTreeSet<u64> = series.iter().flat_map(|series| &series.steps).copied().collect();
-    run.clock.at(&steps)
+    run.log.clock.at(&steps)
 }
 
 impl Change {

@@ -143,6 +143,9 @@ fn every_task_has_its_page() -> Result {
     }
     let classify = page(&folder, &["runs/classify"])?.0;
     assert!(classify.contains("class=\"confusion\""));
+    let masked = page(&folder, &["runs/masked_lm"])?.0;
+    assert!(masked.contains("<th scope=\"row\">always “"), "the baseline of masked tokens");
+    assert!(masked.contains(">weather accuracy english<"), "{masked}");
     Ok(())
 }
 

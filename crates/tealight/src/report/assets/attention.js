@@ -95,6 +95,9 @@ for (const place of document.querySelectorAll("[data-attention]")) {
   const input = data.attention[place.dataset.attention];
   const view = element("div", { class: "opened" });
   const grid = gridOf(input, (layer, map, name) => view.replaceChildren(headView(layer, map, name)));
-  place.insertBefore(grid, place.querySelector("details"));
-  place.insertBefore(view, place.querySelector("details"));
+  const pictures = place.querySelector("details");
+  // Without scripts, the pictures are all there is.
+  pictures.open = pictures.dataset.stays === "true";
+  place.insertBefore(grid, pictures);
+  place.insertBefore(view, pictures);
 }

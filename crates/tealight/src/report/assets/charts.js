@@ -144,13 +144,23 @@ function seriesValue(metric, line, step) {
   return series.values[nearest(series.steps, step)];
 }
 
+// The dashes of a line as a background.
+function stripes(colour, dash) {
+  let at = 0;
+  const stops = (dash.length ? dash : [1]).map((length, index) => {
+    const from = at;
+    at += length;
+    return (index % 2 ? "transparent " : colour + " ") + from + "px " + at + "px";
+  });
+  return "repeating-linear-gradient(90deg, " + stops.join(", ") + ")";
+}
+
 // Buttons that show and hide lines; a value beside each.
 function legendFor(chart, lines, entry) {
   const list = element("ul", { class: "legend" });
   entry.values = lines.map((line, at) => {
     const swatch = element("span", { class: "swatch" });
-    swatch.style.borderTopColor = line.colour;
-    swatch.style.borderTopStyle = line.dash.length ? "dashed" : "solid";
+    swatch.style.backgroundImage = stripes(line.colour, line.dash);
     const isHidden = entry.hidden.has(line.label);
     const button = element("button", { type: "button", "aria-pressed": String(!isHidden) }, swatch, line.label);
     const value = element("span", { class: "at-cursor" });
@@ -207,7 +217,8 @@ function resetZoom() {
 function draw(chart) {
   const figure = document.getElementById("chart-" + chart.metric);
   if (!figure) return;
-  const entry = shown.get(chart.metric) || { chart, hidden: new Set() };
+  const entry = shown.get(chart.metric) || { hidden: new Set() };
+  entry.chart = chart;
   if (!entry.box) {
     entry.box = element("div", { class: "plot", tabindex: "0", role: "group",
       "aria-label": chart.title + ": chart; arrow keys move from point to point, plus and minus zoom, 0 shows everything" });

@@ -2,7 +2,7 @@
 
 function buildControls() {
   const place = document.getElementById("controls");
-  if (!place) return;
+  if (!place || place.firstChild) return;
   const axes = X_AXES.filter(axis => !axis.column ||
     data.runs.every(run => (run.clock[axis.column] || []).length > 0));
   const axis = element("select", {}, ...axes.map(one => element("option", { value: one.name }, one.label)));

@@ -16,10 +16,10 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// After the last of `entries`.
-    pub(super) fn at_end(entries: &[Entry]) -> Self {
-        let n_roll_backs = entries.iter().filter(|entry| entry.split == "rolled_back").count();
-        Self { n_lines: entries.len(), n_roll_backs }
+    /// Moves behind `entries`, the next lines of the file.
+    pub(super) fn pass(&mut self, entries: &[Entry]) {
+        self.n_lines += entries.len();
+        self.n_roll_backs += entries.iter().filter(|entry| entry.split == "rolled_back").count();
     }
 }
 

@@ -25,17 +25,20 @@ pub(crate) struct Attention {
 #[derive(Debug, Serialize)]
 pub(in crate::report) struct Input {
     pub(in crate::report) text: String,
-    layers: Vec<Layer>,
+    pub(in crate::report) layers: Vec<Layer>,
     /// Layers that the page has no room for.
     pub(in crate::report) n_left_out: usize,
     /// Name and address of a picture of each layer's mean map, for pages without scripts.
     #[serde(skip)]
     pub(in crate::report) pictures: Vec<(String, String)>,
+    /// Whether `pictures` show the input itself below the maps.
+    #[serde(skip)]
+    pub(in crate::report) is_picture: bool,
 }
 
 /// The maps of one layer.
 #[derive(Debug, Serialize)]
-struct Layer {
+pub(in crate::report) struct Layer {
     name: String,
     queries: Vec<String>,
     keys: Vec<String>,
@@ -70,7 +73,13 @@ impl Input {
             Ok((name, format!("data:image/png;base64,{}", Base64(&png))))
         };
         let pictures = drawn.into_iter().take(MAX_PICTURES).map(address).collect::<Result<_>>()?;
-        Ok(Self { text: text.to_owned(), n_left_out: maps.len() - layers.len(), layers, pictures })
+        Ok(Self {
+            text: text.to_owned(),
+            n_left_out: maps.len() - layers.len(),
+            layers,
+            pictures,
+            is_picture: false,
+        })
     }
 }
 

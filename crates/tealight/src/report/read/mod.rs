@@ -2,6 +2,7 @@
 
 pub(super) mod checkpoint;
 pub(crate) mod cursor;
+pub(super) mod log;
 pub(super) mod maps;
 pub(super) mod plot;
 pub(super) mod state;
@@ -11,16 +12,15 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use tealight_train::config::RunConfig;
-use tealight_train::observer::jsonl::{self, Entry};
 use tealight_train::observer::samples::{self, SampleLine};
 use tealight_train::run::{Manifest, RunDirectory};
 use tealight_train::storage::files::read_text;
 
-use super::series::{Clock, Series, series};
+use super::series::Series;
 use crate::runs::config::LoadedConfig;
 use crate::runs::summary::Summary;
 use checkpoint::Checkpoint;
-use cursor::Cursor;
+use log::Log;
 use maps::Attention;
 use plot::Plot;
 use state::State;
@@ -35,14 +35,15 @@ pub(crate) struct RunData {
     /// `resolved.toml`.
     pub(crate) resolved: String,
     pub(crate) manifest: Manifest,
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) series: Vec<Series>,
-    pub(crate) clock: Clock,
+    /// `metrics.jsonl`.
+    pub(crate) log: Log,
     pub(crate) state: State,
     /// `report.json`: the final evaluation of its task.
     pub(crate) report: Option<Value>,
     pub(crate) summary: Option<Summary>,
     pub(crate) samples: Vec<SampleLine>,
+    /// The size of the file of samples.
+    pub(crate) sample_bytes: u64,
     pub(crate) checkpoints: Vec<Checkpoint>,
     /// Pictures of the final evaluation.
     pub(crate) plots: Vec<Plot>,
@@ -60,55 +61,64 @@ impl RunData {
         let directory = RunDirectory::open(path)?;
         let LoadedConfig { config, .. } = LoadedConfig::of_run(&directory, &[])?;
         let root = directory.path();
-        let entries = entries(&directory)?;
         let summary = Summary::read(root)?;
-        let evaluated = summary.as_ref().map(|summary| summary.steps);
-        let total = config.training.steps;
         Ok(Self {
             name: name(&directory),
             resolved: read_text(&directory.resolved_path())?,
             manifest: directory.manifest()?,
-            series: series(&entries),
-            clock: Clock::new(&entries, examples_per_step(&config)),
-            state: State::of(root, evaluated, total)?,
+            log: Log::read(&directory.metrics_path(), examples_per_step(&config))?,
+            state: state(root, &config, summary.as_ref())?,
             report: optional(&root.join("report.json"), json)?,
             samples: optional(&root.join(samples::FILE), |path| Ok(samples::read(path)?))?
                 .unwrap_or_default(),
+            sample_bytes: sample_bytes(root),
             checkpoints: Checkpoint::of(&directory)?,
             plots: Plot::of(&directory),
             attention: None,
             summary,
-            entries,
             config,
             directory,
         })
     }
 
+    /// Reads what a live page is told of again: the log from where it ended, state, results and checkpoints.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn read_on(&mut self) -> Result<()> {
+        let root = self.directory.path();
+        self.log.read_on()?;
+        self.summary = Summary::read(root)?;
+        self.state = state(root, &self.config, self.summary.as_ref())?;
+        self.report = optional(&root.join("report.json"), json)?;
+        self.sample_bytes = sample_bytes(root);
+        self.checkpoints = Checkpoint::of(&self.directory)?;
+        Ok(())
+    }
+
     /// Number of steps that the run is known to have made.
     pub(crate) fn step(&self) -> u64 {
-        let logged = self.entries.iter().map(|entry| entry.step).max();
         let saved = self.checkpoints.iter().map(|checkpoint| checkpoint.step).max();
-        logged.max(saved).unwrap_or(0)
+        self.log.step.max(saved.unwrap_or(0))
     }
 
     /// The series of a metric.
     pub(crate) fn series_of(&self, split: &str, metric: &str) -> Option<&Series> {
-        self.series.iter().find(|series| series.split == split && series.metric == metric)
-    }
-
-    /// Where the file ended that the series were read from.
-    pub(crate) fn cursor(&self) -> Cursor {
-        Cursor::at_end(&self.entries)
+        self.log.series.iter().find(|series| series.split == split && series.metric == metric)
     }
 }
 
-/// The lines of `metrics.jsonl`; none before the first report.
-pub(in crate::report) fn entries(directory: &RunDirectory) -> Result<Vec<Entry>> {
-    Ok(optional(&directory.metrics_path(), |path| Ok(jsonl::read(path)?))?.unwrap_or_default())
+fn state(root: &Path, config: &RunConfig, summary: Option<&Summary>) -> Result<State> {
+    let evaluated = summary.map(|summary| summary.steps);
+    State::of(root, evaluated, config.training.steps)
+}
+
+fn sample_bytes(root: &Path) -> u64 {
+    root.join(samples::FILE).metadata().map_or(0, |file| file.len())
 }
 
 /// Training examples of one step.
-pub(in crate::report) fn examples_per_step(config: &RunConfig) -> f64 {
+fn examples_per_step(config: &RunConfig) -> f64 {
     config.training.batch_size as f64 * config.training.micro_batches as f64
 }
 

@@ -40,8 +40,8 @@ impl Plot {
     /// The picture as a figure.
     pub(in crate::report) fn figure(&self) -> Markup {
         html! {
+            // The picture has its own title.
             figure.plot-file {
-                figcaption { (self.title) }
                 img src=(self.address) alt=(self.title);
             }
         }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use tealight_train::config::ConfigSource;
 use tealight_train::run::Lock;
 use tokio::sync::mpsc;
@@ -21,6 +22,8 @@ use crate::serve::models::catalogue::Item;
 
 /// The time between two searches.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The tasks whose models the playground cannot use.
+const WITHOUT_PLAYGROUND: [&str; 2] = ["listops", "seq2seq"];
 /// The bytes at the end of `metrics.jsonl` among which the last line is looked for.
 const END: u64 = 4096;
 /// Without a change, the list is sent again after so many searches, which finds out that a client is gone.
@@ -47,17 +50,32 @@ pub(in crate::serve) async fn follow(State(app): State<Shared>) -> Result<Respon
     Ok(events::answer(receiver))
 }
 
-/// All runs and models, after a search.
-fn list(app: &App) -> Value {
-    app.catalogue.scan();
-    app.catalogue.items().iter().map(line).collect()
+/// What the list shows of a run or model.
+#[derive(Debug, PartialEq, Serialize)]
+pub(in crate::serve) struct Line {
+    pub(in crate::serve) name: String,
+    pub(in crate::serve) is_run: bool,
+    pub(in crate::serve) task: Option<String>,
+    pub(in crate::serve) state: Option<&'static str>,
+    pub(in crate::serve) step: Option<u64>,
+    /// Whether the playground has something for its task.
+    pub(in crate::serve) is_usable: bool,
 }
 
-fn line(item: &Item) -> Value {
-    let Item { name, path, is_run } = item;
-    let (task, state, step) =
-        if *is_run { (task(path), Some(state(path)), last_step(path)) } else { (None, None, None) };
-    json!({ "name": name, "is_run": is_run, "task": task, "state": state, "step": step })
+/// All runs and models, after a search.
+pub(in crate::serve) fn list(app: &App) -> Vec<Line> {
+    app.catalogue.scan();
+    app.catalogue.items().into_iter().map(line).collect()
+}
+
+fn line(Item { name, path, is_run }: Item) -> Line {
+    let (task, state, step) = if is_run {
+        (task(&path), Some(state(&path)), last_step(&path))
+    } else {
+        (None, None, None)
+    };
+    let is_usable = task.as_ref().is_none_or(|task| !WITHOUT_PLAYGROUND.contains(&&**task));
+    Line { name, is_run, task, state, step, is_usable }
 }
 
 /// How the run is doing, from the presence of files.

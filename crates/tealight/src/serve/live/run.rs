@@ -25,7 +25,7 @@ use crate::serve::http::events;
 
 /// The time between two looks at the files.
 const PAUSE: Duration = Duration::from_millis(250);
-/// A run that took long to read is read less often: reading takes at most one part of so many of the time.
+/// A run whose changes took long to read is read less often: that takes at most one part of so many of the time.
 const SHARE: u32 = 20;
 /// The time after which a run is read also if no file has changed, because a process that is killed writes nothing, and
 /// after which a comment finds out whether the client is gone.
@@ -58,7 +58,8 @@ fn cursor(uri: &Uri, headers: &HeaderMap) -> Result<Cursor, Fault> {
 
 /// Sends each change until the run is deleted or the client is gone.
 async fn send_changes(path: PathBuf, mut cursor: Cursor, sender: Sender<Bytes>) {
-    let mut seen = None;
+    let mut seen: Option<Signature> = None;
+    let mut run = None;
     let mut read_at = Instant::now();
     loop {
         let signature = Signature::of(&path);
@@ -69,8 +70,12 @@ async fn send_changes(path: PathBuf, mut cursor: Cursor, sender: Sender<Bytes>) 
         let mut pause = PAUSE;
         if seen != Some(signature) || read_at.elapsed() > LONG {
             let started = Instant::now();
-            let event = match read(&path, cursor).await {
-                Some(change) => {
+            let is_same = seen.is_some_and(|seen| seen.has_manifest_of(&signature));
+            let known = run.take().filter(|_| is_same);
+            let share = if known.is_some() { SHARE } else { 0 };
+            let event = match read(&path, known, cursor).await {
+                Some((read, change)) => {
+                    run = Some(read);
                     cursor = change.cursor();
                     seen = Some(signature);
                     events::with_id(&cursor, &change)
@@ -82,14 +87,31 @@ async fn send_changes(path: PathBuf, mut cursor: Cursor, sender: Sender<Bytes>) 
                 return;
             }
             read_at = Instant::now();
-            pause = pause.max(started.elapsed() * SHARE);
+            pause = pause.max(started.elapsed() * share);
         }
         sleep(pause).await;
     }
 }
 
-async fn read(path: &FilePath, cursor: Cursor) -> Option<Change> {
+/// The run and what has changed since the cursor. A run that is `known` is read on from where its log ended.
+async fn read(
+    path: &FilePath,
+    known: Option<RunData>,
+    cursor: Cursor,
+) -> Option<(RunData, Change)> {
     let path = path.to_owned();
-    let change = spawn_blocking(move || RunData::read(&path).map(|run| update(&run, cursor)));
-    change.await.ok()?.ok()
+    let changed = spawn_blocking(move || {
+        let mut run = match known {
+            Some(mut run) => {
+                run.read_on()?;
+                run
+            }
+            None => RunData::read(&path)?,
+        };
+        let change = update(&run, cursor);
+        // All lines of a long run would stay in memory for as long as it is followed.
+        run.log.recent = Vec::new();
+        anyhow::Ok((run, change))
+    });
+    changed.await.ok()?.ok()
 }

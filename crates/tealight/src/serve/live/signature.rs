@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 /// The files that a page shows and that change while a run trains.
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "manifest.json",
     "metrics.jsonl",
     "samples.jsonl",
@@ -13,6 +13,7 @@ const FILES: [&str; 7] = [
     "report.json",
     "ended.json",
     ".lock",
+    "checkpoints/latest",
 ];
 
 /// The sizes and times of the files of a run.
@@ -26,6 +27,11 @@ impl Signature {
             Some((metadata.len(), metadata.modified().ok()?))
         };
         Self(FILES.map(stamp))
+    }
+
+    /// Whether the process that trains the run is the same, and the run is no other one of its name.
+    pub(super) fn has_manifest_of(&self, other: &Self) -> bool {
+        self.0[0] == other.0[0]
     }
 
     /// Whether there is no run any more.

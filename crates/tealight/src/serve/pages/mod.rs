@@ -34,7 +34,6 @@ fn page(title: &str, main: &Markup, script: &str) -> Response {
                     nav { a href="/" { "runs and models" } " · " a href="/play" { "playground" } }
                 }
                 main { (main) }
-                noscript { p { "These pages need JavaScript; the API does not." } }
                 script { (PreEscaped(COMMON)) }
                 script { (PreEscaped(script)) }
             }

@@ -17,6 +17,7 @@ pub(in crate::serve) async fn show(State(app): State<Shared>, uri: Uri) -> Respo
     let asked = asked.map(decoded);
     let first = names.iter().find(|name| Some(*name) == asked.as_ref()).or(names.first());
     let main = html! {
+        noscript { p { "The playground needs JavaScript; the API does not." } }
         div id="for-texts" hidden {
             label for="text" { "Text" }
             textarea id="text" spellcheck="false" { "The capital of France is Paris." }

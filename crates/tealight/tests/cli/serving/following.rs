@@ -93,6 +93,49 @@ fn a_new_point_a_roll_back_and_the_end_of_a_run_are_shown() -> Result {
     Ok(())
 }
 
+/// What a new page would have beyond the points: samples, results, checkpoints.
+#[test]
+fn a_page_is_told_that_a_new_one_has_other_parts() -> Result {
+    let folder = Folder::trained()?;
+    let server = Server::start(&folder, &["runs"])?;
+    let structure_of_page = |page: &str| -> Result<String> {
+        let text = page.split("\"structure\":\"").nth(1).and_then(|rest| rest.split('"').next());
+        Ok(text.ok_or("no structure")?.to_owned())
+    };
+    let before = structure_of_page(&server.get("/runs/tiny")?.body)?;
+    let mut events = Events::open(&server, "/runs/tiny/events?cursor=0.0")?;
+    assert_eq!(events.next()?["structure"], *before);
+    fs::remove_file(folder.path("runs/tiny/report.json"))?;
+    events.wait(|change| change["structure"] != *before)?;
+    assert_ne!(structure_of_page(&server.get("/runs/tiny")?.body)?, before);
+    Ok(())
+}
+
+/// The log of a long run is read on where it ended, and not from its beginning for each point.
+#[test]
+fn a_point_of_a_long_run_is_shown_soon() -> Result {
+    let folder = Folder::trained()?;
+    let metrics = folder.path("runs/tiny/metrics.jsonl");
+    let line = |step: u64| {
+        format!(
+            "{{\"step\":{step},\"split\":\"train\",\"loss\":0.5,\"lr\":0.1,\"examples_per_second\":5.0}}\n"
+        )
+    };
+    let long: String = (1..=50_000).map(line).collect();
+    fs::write(&metrics, long)?;
+    let server = Server::start(&folder, &["runs"])?;
+    let mut events = Events::open(&server, "/runs/tiny/events?cursor=0.0")?;
+    events.next()?;
+    for step in 50_001..50_004 {
+        let mut file = fs::OpenOptions::new().append(true).open(&metrics)?;
+        file.write_all(line(step).as_bytes())?;
+        let started = Instant::now();
+        events.wait(|change| steps(change).contains(&step))?;
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    }
+    Ok(())
+}
+
 /// A browser that connects again gets what it has not seen.
 #[test]
 fn events_go_on_after_the_last_that_was_seen() -> Result {

@@ -5,7 +5,7 @@ const state = document.getElementById("state");
 
 function row(item) {
   const name = encodeURIComponent(item.name);
-  const links = make("td", {}, make("a", { href: "/play?model=" + name }, "playground"));
+  const links = make("td", {}, item.is_usable ? make("a", { href: "/play?model=" + name }, "playground") : "");
   const title = item.is_run ? make("a", { href: "/runs/" + name }, item.name) : item.name;
   const step = item.step === null ? "" : item.step.toLocaleString();
   return make("tr", {}, make("th", { scope: "row" }, title), make("td", {}, item.task ?? ""),

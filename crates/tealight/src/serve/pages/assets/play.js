@@ -51,8 +51,9 @@ function heads(maps) {
     const spans = queries.map((token, at) => {
       const span = make("span", { tabIndex: 0 }, token);
       const light = () => row(at).forEach((weight, key) => {
-        spans[key].style.background = `color-mix(in srgb, var(--second) ${Math.round(100 * Math.min(1, weight))}%, transparent)`;
+        spans[key].style.background = `color-mix(in srgb, var(--second) ${Math.round(70 * Math.min(1, weight))}%, transparent)`;
         spans[key].title = `${queries[at]} reads ${percent(weight)} from ${queries[key]}`;
+        spans[key].classList.toggle("reading", key === at);
       });
       span.onmouseenter = light;
       span.onfocus = light;
@@ -66,7 +67,7 @@ function heads(maps) {
   names();
   return make("section", {}, make("h2", {}, "What the heads read"),
     make("label", {}, "layer", layer), make("label", {}, "head", head), tokens,
-    make("p", { className: "dim" }, "Point at a token: the darker another one, the more is read from it."));
+    make("p", { className: "dim" }, "Point at a token, which gets a frame: the stronger the colour of a token, the more is read from it."));
 }
 
 async function attention(model, sequence) {
