@@ -109,16 +109,16 @@ def check_two(browser):
     choose(browser, 1, "masked_lm2")
     wait(lambda: browser.js("return [...document.querySelectorAll('.panel')].every(panel => panel.querySelectorAll('.bar').length >= 5)"),
          "two models side by side")
-    choose(browser, 1, "")
 
 
 def check_causal(browser):
+    choose(browser, 1, "")
     choose(browser, 0, "causal_lm")
     wait(lambda: browser.js("return [...document.querySelectorAll('.panel button')].some(one => one.textContent === 'Continue')"), "a button to continue")
     browser.js("const t = document.querySelector('.panel input[name=temperature]'); t.value = 0.5")
     browser.js("[...document.querySelectorAll('.panel button')].find(one => one.textContent === 'Continue').click()")
     wait(lambda: browser.js("return document.querySelectorAll('.written span[tabindex]').length > 5"), "a text that goes on")
-    browser.hover(".written span[tabindex]")
+    browser.hover(".written span[tabindex]:nth-of-type(6)")
     wait(lambda: len(text_of(browser, ".panel .bar")) >= 3, "what else was likely")
 
 
@@ -180,4 +180,5 @@ def main(folder, address, picture, train):
     sys.exit(f"{len(failures)} failed" if failures else 0)
 
 
-main(*sys.argv[1:4], sys.argv[4:])
+if __name__ == "__main__":
+    main(*sys.argv[1:4], sys.argv[4:])

@@ -17,6 +17,11 @@ function maskedText(mask) {
   return result;
 }
 
+/** A token with its spaces and ends of lines made visible, if it has nothing else. */
+function visible(token) {
+  return token.trim() === "" ? token.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/ /g, "␣") || "∅" : token;
+}
+
 function bar(name, value, second) {
   const bars = make("span", {});
   for (const [one, kind] of [[value, ""], [second, "second"]]) {
@@ -49,7 +54,7 @@ function heads(maps) {
   function show() {
     const { queries } = maps.layers[layer.value];
     const spans = queries.map((token, at) => {
-      const span = make("span", { tabIndex: 0 }, token);
+      const span = make("span", { tabIndex: 0 }, visible(token));
       const light = () => row(at).forEach((weight, key) => {
         spans[key].style.background = `color-mix(in srgb, var(--second) ${Math.round(70 * Math.min(1, weight))}%, transparent)`;
         spans[key].title = `${queries[at]} reads ${percent(weight)} from ${queries[key]}`;
@@ -176,7 +181,7 @@ const views = {
 function tokenOf(choice, details) {
   const span = make("span", { tabIndex: 0, title: percent(choice.probability) }, choice.token);
   span.style.background = `color-mix(in srgb, var(--accent) ${Math.round(45 * (1 - choice.probability))}%, transparent)`;
-  const show = () => details.replaceChildren(make("h2", {}, "In this place"), ...choice.best.map(([token, p]) => bar(token, p)));
+  const show = () => details.replaceChildren(make("h2", {}, "In this place"), ...choice.best.map(([token, p]) => bar(visible(token), p)));
   span.onmouseenter = show;
   span.onfocus = show;
   return span;
