@@ -111,6 +111,9 @@ fn a_run_of_pictures_is_trained_evaluated_and_resumed_like_any_other() -> Result
 fn broken_files_end_the_run_or_are_left_out_and_counted() -> Result {
     let folder = folder()?;
     for (class, tone) in [("cat", 40), ("dog", 200)] {
+        for split in ["train", "test"] {
+            fs::create_dir_all(folder.path(&format!("pictures/{split}/{class}")))?;
+        }
         for n in 0..4 {
             folder
                 .write(&format!("pictures/train/{class}/{n}.png"), png(8, 8, |_, _| [tone; 3]))?;
