@@ -231,21 +231,20 @@ impl Tail {
 
     /// The lines since the last call. A line without its end is left for the next call.
     pub fn read(&mut self) -> Result<Added> {
-        let start = self.end - self.before_end.len() as u64;
-        let mut bytes = self.bytes_from(start)?;
+        let n_known = self.before_end.len();
+        let mut bytes = self.bytes_from(self.end - n_known as u64)?;
         let starts_anew = !bytes.starts_with(&self.before_end);
-        if starts_anew {
+        let (first, end, n_lines) = if starts_anew {
             bytes = self.bytes_from(0)?;
-            *self = Self::new(&self.path);
-        }
-        let first = self.before_end.len();
+            (0, 0, 0)
+        } else {
+            (n_known, self.end, self.n_lines)
+        };
         let len = bytes.iter().rposition(|&byte| byte == b'\n').map_or(first, |at| at + 1);
-        let entries: Vec<Entry> = numbered(&self.path, &bytes[first..len], self.n_lines + 1)?
-            .into_iter()
-            .map(|(_, entry)| entry)
-            .collect();
-        self.end += (len - first) as u64;
-        self.n_lines += entries.len();
+        let lines = numbered(&self.path, &bytes[first..len], n_lines + 1)?;
+        let entries: Vec<Entry> = lines.into_iter().map(|(_, entry)| entry).collect();
+        self.end = end + (len - first) as u64;
+        self.n_lines = n_lines + entries.len();
         self.before_end = bytes[len.saturating_sub(Self::N_COMPARED)..len].to_vec();
         Ok(Added { entries, starts_anew })
     }

@@ -65,16 +65,9 @@ fn of_masked_tokens(report: &Value) -> Vec<Limit> {
 
 /// The Bayes limit of weather that is drawn from a rule.
 fn of_rule(run: &RunData) -> Vec<Limit> {
-    let settings = run.config.task.settings().forecaster();
-    // A rule that a longer window needs is refused by the training, too.
-    let score = settings.and_then(|settings| {
-        let generator = settings.source.build().ok()??;
-        generator.check_window(settings.window).ok()?;
-        Some(generator.bayes(settings.window))
-    });
     let limit =
         |metric: &str, value| Limit { metric: metric.to_owned(), name: BAYES.to_owned(), value };
-    score.map_or_else(Vec::new, |score| {
+    run.bayes().map_or_else(Vec::new, |score| {
         vec![limit("accuracy", score.accuracy), limit("nll", score.nll)]
     })
 }

@@ -8,6 +8,7 @@ pub(super) mod plot;
 pub(super) mod state;
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -15,6 +16,7 @@ use tealight_train::config::RunConfig;
 use tealight_train::observer::samples::{self, SampleLine};
 use tealight_train::run::{Manifest, RunDirectory};
 use tealight_train::storage::files::read_text;
+use tealight_train::weather::Score;
 
 use super::series::Series;
 use crate::runs::config::LoadedConfig;
@@ -49,6 +51,8 @@ pub(crate) struct RunData {
     pub(crate) plots: Vec<Plot>,
     /// Attention maps, or why there are none; `None` if nobody has asked for them.
     pub(crate) attention: Option<Result<Attention, String>>,
+    /// What [`bayes`](Self::bayes) has computed.
+    bayes: OnceLock<Option<Score>>,
 }
 
 impl RunData {
@@ -75,6 +79,7 @@ impl RunData {
             checkpoints: Checkpoint::of(&directory)?,
             plots: Plot::of(&directory),
             attention: None,
+            bayes: OnceLock::new(),
             summary,
             config,
             directory,
@@ -100,6 +105,17 @@ impl RunData {
     pub(crate) fn step(&self) -> u64 {
         let saved = self.checkpoints.iter().map(|checkpoint| checkpoint.step).max();
         self.log.step.max(saved.unwrap_or(0))
+    }
+
+    /// The Bayes limit of weather that is drawn from a rule, computed at the first call.
+    pub(in crate::report) fn bayes(&self) -> Option<Score> {
+        *self.bayes.get_or_init(|| {
+            let settings = self.config.task.settings().forecaster()?;
+            let generator = settings.source.build().ok()??;
+            // A rule that a longer window needs is refused by the training, too.
+            generator.check_window(settings.window).ok()?;
+            Some(generator.bayes(settings.window))
+        })
     }
 
     /// The series of a metric.
