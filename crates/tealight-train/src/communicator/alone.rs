@@ -39,6 +39,10 @@ impl Communicator for Alone {
         Ok(())
     }
 
+    fn gather_in_place(&self, _: &mut [u8], _: &[usize]) -> Result<(), CommunicationError> {
+        Ok(())
+    }
+
     fn broadcast(&self, _: usize, _: &mut [u8]) -> Result<(), CommunicationError> {
         Ok(())
     }

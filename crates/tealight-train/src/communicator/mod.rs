@@ -61,6 +61,12 @@ pub trait Communicator: fmt::Debug + Send + Sync {
         lens: &[usize],
     ) -> Result<(), CommunicationError>;
 
+    /// As [`Self::gather`], if what this rank sends is in its place in `bytes` already.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    fn gather_in_place(&self, bytes: &mut [u8], lens: &[usize]) -> Result<(), CommunicationError>;
+
     /// Fills `bytes` on all ranks with those of rank `root` (`MPI_Bcast`).
     ///
     /// # Errors

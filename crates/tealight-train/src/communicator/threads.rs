@@ -139,6 +139,12 @@ impl Communicator for ThreadRank {
         Ok(())
     }
 
+    fn gather_in_place(&self, bytes: &mut [u8], lens: &[usize]) -> Result<(), CommunicationError> {
+        let start: usize = lens[..self.rank].iter().sum();
+        let own = bytes[start..start + lens[self.rank]].to_vec();
+        self.gather(&own, bytes, lens)
+    }
+
     fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), CommunicationError> {
         let sent = if self.rank == root { bytes.to_vec() } else { Vec::new() };
         let all = self.share(Sent { bytes: sent, parts: Vec::new() })?;

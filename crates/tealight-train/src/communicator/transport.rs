@@ -1,12 +1,14 @@
 //! How tensors travel between ranks: through the memory of the host, or from GPU to GPU.
 //!
-//! A transport moves numbers and adds none, as a [`Communicator`](super::Communicator) moves bytes: sums are computed by
-//! the ranks, so no transport changes a bit.
+//! A transport moves numbers as a [`Communicator`](super::Communicator) moves bytes. Sums are those of [`sum_in_order`],
+//! whatever moves them, so no transport changes a bit.
 
 use std::fmt;
 use std::ops::Range;
 
 use candle_core::{CpuStorage, DType, Device, Storage, Tensor};
+use tealight_ops::gradients::{sum_in_order, sum_in_order_into};
+use tealight_ops::unwritten_f32;
 
 use super::ranks::Ranks;
 use super::wire::Wire;
@@ -45,6 +47,20 @@ pub trait Transport: fmt::Debug + Send + Sync {
     /// # Errors
     /// As [`Self::exchange`].
     fn gather(&self, wire: Wire, send: &Tensor, lens: &[usize]) -> Result<Tensor>;
+
+    /// [`Self::gather`] of each rank's [`sum_in_order`] of its `terms`. A rank without terms sends nothing.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    fn gather_sums(
+        &self,
+        wire: Wire,
+        terms: &[&Tensor],
+        additions: &[usize],
+        lens: &[usize],
+    ) -> Result<Tensor> {
+        self.gather(wire, &sum(terms, additions)?, lens)
+    }
 }
 
 /// Tensors on the CPU, moved by the ranks' communicator.
@@ -79,12 +95,38 @@ impl Transport for ThroughHost {
     fn gather(&self, wire: Wire, send: &Tensor, lens: &[usize]) -> Result<Tensor> {
         of_numbers(with_numbers(send, |send| wire.gather(&self.ranks, send, lens))?)
     }
+
+    /// In f32 the sum is written to its place among those of the other ranks, which saves a copy.
+    fn gather_sums(
+        &self,
+        wire: Wire,
+        terms: &[&Tensor],
+        additions: &[usize],
+        lens: &[usize],
+    ) -> Result<Tensor> {
+        if wire != Wire::F32 {
+            return self.gather(wire, &sum(terms, additions)?, lens);
+        }
+        let rank = self.ranks.rank();
+        let start: usize = lens[..rank].iter().sum();
+        let mut numbers = unwritten_f32(lens.iter().sum());
+        if !terms.is_empty() {
+            sum_in_order_into(&mut numbers[start..start + lens[rank]], terms, additions)?;
+        }
+        Wire::gather_in_place(&self.ranks, &mut numbers, lens)?;
+        of_numbers(numbers)
+    }
 }
 
 /// The elements of a tensor in f32, contiguous.
 pub(crate) fn row(tensor: &Tensor, device: &Device) -> Result<Tensor> {
     let tensor = tensor.to_device(device)?.to_dtype(DType::F32)?.contiguous()?;
     Ok(tensor.flatten_all()?)
+}
+
+/// [`sum_in_order`]; without terms, a row without elements.
+pub(crate) fn sum(terms: &[&Tensor], additions: &[usize]) -> Result<Tensor> {
+    if terms.is_empty() { joined(&[]) } else { Ok(sum_in_order(terms, additions)?) }
 }
 
 /// Rows, one after the other. Nothing is on the CPU.

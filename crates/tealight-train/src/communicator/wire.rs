@@ -46,6 +46,16 @@ impl Wire {
         })
     }
 
+    /// [`Self::gather`] of numbers in f32, if this rank's are in their place already.
+    pub(crate) fn gather_in_place(
+        ranks: &Ranks,
+        numbers: &mut [f32],
+        lens: &[usize],
+    ) -> Result<()> {
+        let lens = Self::F32.bytes(lens);
+        Ok(ranks.communicator().gather_in_place(bytemuck::cast_slice_mut(numbers), &lens)?)
+    }
+
     /// The numbers as they arrive elsewhere.
     pub(crate) fn rounded(self, numbers: Tensor) -> Result<Tensor> {
         Ok(match self {

@@ -357,6 +357,14 @@ impl Communicator for Breaking {
         self.call(|rank| rank.gather(send, receive, lens))
     }
 
+    fn gather_in_place(
+        &self,
+        bytes: &mut [u8],
+        lens: &[usize],
+    ) -> std::result::Result<(), CommunicationError> {
+        self.call(|rank| rank.gather_in_place(bytes, lens))
+    }
+
     fn broadcast(
         &self,
         root: usize,

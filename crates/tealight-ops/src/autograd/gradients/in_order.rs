@@ -3,7 +3,7 @@
 use candle_core::{Result, Tensor, bail};
 
 use super::cuda;
-use crate::backend::buffer::{View, contiguous, tensor};
+use crate::backend::buffer::{View, contiguous, tensor, unwritten};
 use crate::backend::choice::dispatch;
 use crate::backend::element::Element;
 
@@ -21,6 +21,34 @@ use crate::backend::element::Element;
 /// # Errors
 /// If shapes or dtypes differ, or `additions` do not leave one number.
 pub fn sum_in_order(terms: &[&Tensor], additions: &[usize]) -> Result<Tensor> {
+    check(terms, additions)?;
+    let terms = contiguous(terms)?;
+    let terms: Vec<_> = terms.iter().collect();
+    dispatch!(match terms {
+        Cpu(T) => {
+            let mut sum = unwritten(terms[0].elem_count());
+            add_up::<T>(&mut sum, &terms, additions)?;
+            tensor(sum, terms[0].shape())
+        }
+        Cuda if terms.len() <= cuda::MOST_TERMS => cuda::sum_in_order(&terms, additions),
+        Cuda | Reference => reference(&terms, additions),
+    })
+}
+
+/// Writes [`sum_in_order`] of `terms`, in f32 on the CPU, to `sum`, which has as many elements as a term.
+///
+/// # Errors
+/// As [`sum_in_order`], and if the terms are not of this kind.
+pub fn sum_in_order_into(sum: &mut [f32], terms: &[&Tensor], additions: &[usize]) -> Result<()> {
+    check(terms, additions)?;
+    if sum.len() != terms[0].elem_count() {
+        bail!("a sum of {} elements of terms of {}", sum.len(), terms[0].elem_count())
+    }
+    let terms = contiguous(terms)?;
+    add_up(sum, &terms.iter().collect::<Vec<_>>(), additions)
+}
+
+fn check(terms: &[&Tensor], additions: &[usize]) -> Result<()> {
     let Some(first) = terms.first() else { bail!("a sum without terms") };
     if terms.iter().any(|term| (term.shape(), term.dtype()) != (first.shape(), first.dtype())) {
         bail!("a sum of terms of different shapes or dtypes")
@@ -28,17 +56,7 @@ pub fn sum_in_order(terms: &[&Tensor], additions: &[usize]) -> Result<Tensor> {
     if !leaves_one(terms.len(), additions) {
         bail!("the additions {additions:?} do not make one sum of {} terms", terms.len())
     }
-    let terms = contiguous(terms)?;
-    let terms: Vec<_> = terms.iter().collect();
-    dispatch!(match terms {
-        Cpu(T) => {
-            let views = terms.iter().map(|term| View::<T>::of(term)).collect::<Result<Vec<_>>>()?;
-            let views: Vec<_> = views.iter().map(|view| &**view).collect();
-            tensor(added::<T>(&views, additions), terms[0].shape())
-        }
-        Cuda if terms.len() <= cuda::MOST_TERMS => cuda::sum_in_order(&terms, additions),
-        Cuda | Reference => reference(&terms, additions),
-    })
+    Ok(())
 }
 
 /// Whether every addition finds two numbers, and one is left in the end.
@@ -54,30 +72,47 @@ fn leaves_one(n_terms: usize, additions: &[usize]) -> bool {
 }
 
 /// Block by block, so that partial sums stay in the cache.
-fn added<T: Element>(terms: &[&[T]], additions: &[usize]) -> Vec<T> {
+fn add_up<T: Element>(total: &mut [T], terms: &[&Tensor], additions: &[usize]) -> Result<()> {
     const BLOCK: usize = 2048;
-    let len = terms[0].len();
-    let mut total = Vec::with_capacity(len);
-    let mut stack: Vec<[T; BLOCK]> = Vec::new();
-    for start in (0..len).step_by(BLOCK) {
-        let n = BLOCK.min(len - start);
+    let terms = terms.iter().map(|term| View::<T>::of(term)).collect::<Result<Vec<_>>>()?;
+    // The lowest number of the stack is in `total`.
+    let mut above: Vec<[T; BLOCK]> = Vec::new();
+    for (number, lowest) in total.chunks_mut(BLOCK).enumerate() {
+        let (start, n) = (number * BLOCK, lowest.len());
         let mut depth = 0;
         for (term, &n_additions) in terms.iter().zip(additions) {
-            if stack.len() == depth {
-                stack.push([T::ZERO; BLOCK]);
+            let term = &term[start..start + n];
+            if n_additions == 0 {
+                if depth == 0 {
+                    lowest.copy_from_slice(term);
+                } else {
+                    above.resize(above.len().max(depth), [T::ZERO; BLOCK]);
+                    above[depth - 1][..n].copy_from_slice(term);
+                }
+                depth += 1;
+                continue;
             }
-            stack[depth][..n].copy_from_slice(&term[start..start + n]);
-            depth += 1;
-            for _ in 0..n_additions {
+            // The term is added without being put on the stack first.
+            match depth {
+                1 => add(lowest, term),
+                _ => add(&mut above[depth - 2][..n], term),
+            }
+            for _ in 1..n_additions {
                 depth -= 1;
-                let (below, above) = stack.split_at_mut(depth);
-                let (sum, term) = (&mut below[depth - 1][..n], &above[0][..n]);
-                sum.iter_mut().zip(term).for_each(|(sum, term)| *sum += *term);
+                if depth == 1 {
+                    add(lowest, &above[0][..n]);
+                } else {
+                    let (below, top) = above.split_at_mut(depth - 1);
+                    add(&mut below[depth - 2][..n], &top[0][..n]);
+                }
             }
         }
-        total.extend_from_slice(&stack[0][..n]);
     }
-    total
+    Ok(())
+}
+
+fn add<T: Element>(sums: &mut [T], terms: &[T]) {
+    sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += *term);
 }
 
 fn reference(terms: &[&Tensor], additions: &[usize]) -> Result<Tensor> {
@@ -130,6 +165,19 @@ mod tests {
         // The sum without an addition is the term itself, to the sign of a zero.
         let zero = Tensor::new(&[-0_f32], device()).unwrap();
         assert_eq!(bits(&sum_in_order(&[&zero], &[0]).unwrap()), [(-0_f32).to_bits()]);
+    }
+
+    #[test]
+    fn a_sum_is_written_where_it_is_wanted() {
+        let term = |i: u8| Tensor::full(f32::from(i), 4099, &Device::Cpu).unwrap();
+        let (terms, additions) = ((1..8).map(term).collect::<Vec<_>>(), [0, 0, 0, 0, 3, 0, 3]);
+        let (terms, mut sum) = (terms.iter().collect::<Vec<_>>(), vec![f32::NAN; 4101]);
+        sum_in_order_into(&mut sum[1..4100], &terms, &additions).unwrap();
+        assert!(sum[0].is_nan() && sum[4100].is_nan());
+        assert!(sum[1..4100].iter().all(|&x| x == 28.));
+        sum_in_order_into(&mut sum, &terms, &additions).unwrap_err();
+        let other = terms[0].to_dtype(DType::F64).unwrap();
+        sum_in_order_into(&mut sum[1..4100], &[&other], &[0]).unwrap_err();
     }
 
     #[test]

@@ -28,7 +28,7 @@ use std::fmt;
 
 use candle_core::{DType, Device, Result, Tensor, TensorId, WithDType, bail};
 
-pub use self::in_order::sum_in_order;
+pub use self::in_order::{sum_in_order, sum_in_order_into};
 pub use self::observed::backward_observed;
 use crate::autograd::graph::walk;
 use crate::backend::buffer::{View, contiguous, tensor};

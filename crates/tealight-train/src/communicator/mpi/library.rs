@@ -15,7 +15,7 @@ use std::error::Error;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::path::Path;
-use std::ptr::without_provenance_mut;
+use std::ptr::{without_provenance, without_provenance_mut};
 
 /// A handle that is an address, or a number in its place.
 #[derive(Clone, Copy)]
@@ -136,6 +136,14 @@ impl Abi {
             Self::OpenMpi | Self::Mpich => 2,
             Self::Standard => 2048,
         }
+    }
+
+    /// `MPI_IN_PLACE`, in place of a buffer that is sent.
+    pub(super) fn in_place(self) -> *const c_void {
+        without_provenance(match self {
+            Self::OpenMpi | Self::Standard => 1,
+            Self::Mpich => usize::MAX,
+        })
     }
 }
 

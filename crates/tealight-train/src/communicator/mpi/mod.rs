@@ -142,19 +142,11 @@ impl Mpi {
         }
     }
 
-    /// As `gather`, for any number of bytes: each rank in turn sends to all.
-    fn gather_in_turn(
-        &self,
-        send: &[u8],
-        receive: &mut [u8],
-        lens: &[usize],
-    ) -> Result<(), CommunicationError> {
-        let mut rest = receive;
+    /// As `gather_in_place`, for any number of bytes: each rank in turn sends to all.
+    fn gather_in_turn(&self, bytes: &mut [u8], lens: &[usize]) -> Result<(), CommunicationError> {
+        let mut rest = bytes;
         for (root, &len) in lens.iter().enumerate() {
             let (part, after) = rest.split_at_mut(len);
-            if root == self.rank() {
-                part.copy_from_slice(send);
-            }
             self.broadcast(root, part)?;
             rest = after;
         }
@@ -197,9 +189,18 @@ impl Communicator for Mpi {
         lens: &[usize],
     ) -> Result<(), CommunicationError> {
         // All ranks know all lengths, so that they come to the same decision.
+        if let Some(parts) = Parts::new(lens) {
+            return self.world.allgatherv(send, receive, &parts);
+        }
+        let start: usize = lens[..self.rank()].iter().sum();
+        receive[start..][..send.len()].copy_from_slice(send);
+        self.gather_in_turn(receive, lens)
+    }
+
+    fn gather_in_place(&self, bytes: &mut [u8], lens: &[usize]) -> Result<(), CommunicationError> {
         match Parts::new(lens) {
-            Some(parts) => self.world.allgatherv(send, receive, &parts),
-            None => self.gather_in_turn(send, receive, lens),
+            Some(parts) => self.world.allgatherv_in_place(bytes, &parts),
+            None => self.gather_in_turn(bytes, lens),
         }
     }
 

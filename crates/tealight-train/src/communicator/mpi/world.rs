@@ -43,6 +43,13 @@ pub(super) trait World: Send + Sync {
         parts: &Parts,
     ) -> Result<(), CommunicationError>;
 
+    /// `MPI_Allgatherv` with `MPI_IN_PLACE`: this rank's part is in its place.
+    fn allgatherv_in_place(
+        &self,
+        bytes: &mut [u8],
+        parts: &Parts,
+    ) -> Result<(), CommunicationError>;
+
     fn bcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), CommunicationError>;
 
     fn allreduce(&self, terms: &[f32], sums: &mut [f32]) -> Result<(), CommunicationError>;
@@ -229,6 +236,29 @@ impl<H: Copy + Send + Sync> World for Started<H> {
                 send_len,
                 handles.byte,
                 target(receive),
+                parts.lens().as_ptr(),
+                parts.offsets().as_ptr(),
+                handles.byte,
+                handles.world,
+            )
+        })
+    }
+
+    fn allgatherv_in_place(
+        &self,
+        bytes: &mut [u8],
+        parts: &Parts,
+    ) -> Result<(), CommunicationError> {
+        self.assert_parts(bytes, parts);
+        let in_place = self.about.abi.in_place();
+        // SAFETY: there is a part for each rank, and all parts lie within the buffer. The library reads nothing at
+        // `in_place`, and ignores the length and the type after it.
+        self.call("MPI_Allgatherv", |Functions { handles, allgatherv, .. }| unsafe {
+            allgatherv(
+                in_place,
+                0,
+                handles.byte,
+                target(bytes),
                 parts.lens().as_ptr(),
                 parts.offsets().as_ptr(),
                 handles.byte,

@@ -4,12 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
-use tealight_ops::gradients::sum_in_order;
 
 use super::plan::Bucket;
 use super::tree::{Node, PairwiseSum, nodes_within};
 use crate::communicator::ranks::Ranks;
-use crate::communicator::transport::{Transport, joined, row};
+use crate::communicator::transport::{Transport, joined, row, sum};
 use crate::communicator::wire::Wire;
 use crate::error::Result;
 
@@ -44,7 +43,8 @@ impl NeededSums {
 struct Order {
     /// By rank, how many partial sums it sends.
     n_partials: Vec<usize>,
-    /// By partial sum, those of rank 0 first: how many additions follow; see [`sum_in_order`].
+    /// By partial sum, those of rank 0 first: how many additions follow; see
+    /// [`sum_in_order`](tealight_ops::gradients::sum_in_order).
     additions: Vec<usize>,
 }
 
@@ -156,16 +156,18 @@ impl Summer {
 
     /// The sums of the elements in `part`: of all ranks' shards, or of this rank's alone if it needs no others.
     fn sum_part(&self, own: &[Tensor], part: &[Range<usize>]) -> Result<Tensor> {
-        let shard = self.sum_shard(own, part)?;
+        let (terms, additions) = (self.terms(own, part)?, &self.order.additions);
+        let terms: Vec<_> = terms.iter().collect();
         if self.needed == NeededSums::OwnShard {
-            return self.wire.rounded(shard);
+            return self.wire.rounded(sum(&terms, additions)?);
         }
         let lens: Vec<_> = part.iter().map(ExactSizeIterator::len).collect();
-        self.transport.gather(self.wire, &shard, &lens)
+        self.transport.gather_sums(self.wire, &terms, additions, &lens)
     }
 
-    /// The sum over all ranks of this rank's shard, from its own partial sums and those that the others send.
-    fn sum_shard(&self, own: &[Tensor], part: &[Range<usize>]) -> Result<Tensor> {
+    /// All ranks' partial sums of this rank's shard, its own and those that the others send; none if the shard is
+    /// empty.
+    fn terms(&self, own: &[Tensor], part: &[Range<usize>]) -> Result<Vec<Tensor>> {
         let (rank, n_partials) = (self.rank, &self.order.n_partials);
         let len = part[rank].len();
         // What stays here does not travel.
@@ -179,10 +181,10 @@ impl Summer {
         let from = |(of, n): (usize, &usize)| if of == rank { 0 } else { n * len };
         let receive_lens: Vec<_> = n_partials.iter().enumerate().map(from).collect();
         let received = self.transport.exchange(self.wire, &packed, &send_parts, &receive_lens)?;
-        if len == 0 {
-            return Ok(received);
-        }
         let (mut partials, mut start) = (Vec::new(), 0);
+        if len == 0 {
+            return Ok(partials);
+        }
         for (of, &n) in n_partials.iter().enumerate() {
             if of == rank {
                 let kept = own
@@ -196,7 +198,7 @@ impl Summer {
                 start += len;
             }
         }
-        Ok(sum_in_order(&partials.iter().collect::<Vec<_>>(), &self.order.additions)?)
+        Ok(partials)
     }
 }
 
