@@ -29,16 +29,6 @@ impl Communicator for Alone {
         Ok(())
     }
 
-    fn gather(
-        &self,
-        send: &[u8],
-        receive: &mut [u8],
-        _: &[usize],
-    ) -> Result<(), CommunicationError> {
-        receive.copy_from_slice(send);
-        Ok(())
-    }
-
     fn gather_in_place(&self, _: &mut [u8], _: &[usize]) -> Result<(), CommunicationError> {
         Ok(())
     }

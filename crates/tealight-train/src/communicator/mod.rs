@@ -59,9 +59,13 @@ pub trait Communicator: fmt::Debug + Send + Sync {
         send: &[u8],
         receive: &mut [u8],
         lens: &[usize],
-    ) -> Result<(), CommunicationError>;
+    ) -> Result<(), CommunicationError> {
+        let start: usize = lens[..self.rank()].iter().sum();
+        receive[start..][..send.len()].copy_from_slice(send);
+        self.gather_in_place(receive, lens)
+    }
 
-    /// As [`Self::gather`], if what this rank sends is in its place in `bytes` already.
+    /// [`Self::gather`] of what this rank has written to its place in `bytes`.
     ///
     /// # Errors
     /// As [`Self::exchange`].

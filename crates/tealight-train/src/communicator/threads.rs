@@ -128,21 +128,12 @@ impl Communicator for ThreadRank {
         Ok(())
     }
 
-    fn gather(
-        &self,
-        send: &[u8],
-        receive: &mut [u8],
-        lens: &[usize],
-    ) -> Result<(), CommunicationError> {
-        let all = self.share(Sent { bytes: send.to_vec(), parts: Vec::new() })?;
-        fill(receive, lens, all.iter().map(|sent| sent.bytes.as_slice()));
-        Ok(())
-    }
-
     fn gather_in_place(&self, bytes: &mut [u8], lens: &[usize]) -> Result<(), CommunicationError> {
         let start: usize = lens[..self.rank].iter().sum();
-        let own = bytes[start..start + lens[self.rank]].to_vec();
-        self.gather(&own, bytes, lens)
+        let own = bytes[start..][..lens[self.rank]].to_vec();
+        let all = self.share(Sent { bytes: own, parts: Vec::new() })?;
+        fill(bytes, lens, all.iter().map(|sent| sent.bytes.as_slice()));
+        Ok(())
     }
 
     fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), CommunicationError> {

@@ -348,15 +348,6 @@ impl Communicator for Breaking {
         self.call(|rank| rank.exchange(send, send_parts, receive, receive_lens))
     }
 
-    fn gather(
-        &self,
-        send: &[u8],
-        receive: &mut [u8],
-        lens: &[usize],
-    ) -> std::result::Result<(), CommunicationError> {
-        self.call(|rank| rank.gather(send, receive, lens))
-    }
-
     fn gather_in_place(
         &self,
         bytes: &mut [u8],

@@ -182,24 +182,10 @@ impl Communicator for Mpi {
         self.world.alltoallv(send, &send_parts, receive, &receive_parts)
     }
 
-    fn gather(
-        &self,
-        send: &[u8],
-        receive: &mut [u8],
-        lens: &[usize],
-    ) -> Result<(), CommunicationError> {
-        // All ranks know all lengths, so that they come to the same decision.
-        if let Some(parts) = Parts::new(lens) {
-            return self.world.allgatherv(send, receive, &parts);
-        }
-        let start: usize = lens[..self.rank()].iter().sum();
-        receive[start..][..send.len()].copy_from_slice(send);
-        self.gather_in_turn(receive, lens)
-    }
-
     fn gather_in_place(&self, bytes: &mut [u8], lens: &[usize]) -> Result<(), CommunicationError> {
+        // All ranks know all lengths, so that they come to the same decision.
         match Parts::new(lens) {
-            Some(parts) => self.world.allgatherv_in_place(bytes, &parts),
+            Some(parts) => self.world.allgatherv(bytes, &parts),
             None => self.gather_in_turn(bytes, lens),
         }
     }

@@ -36,19 +36,8 @@ pub(super) trait World: Send + Sync {
         receive_parts: &Parts,
     ) -> Result<(), CommunicationError>;
 
-    fn allgatherv(
-        &self,
-        send: &[u8],
-        receive: &mut [u8],
-        parts: &Parts,
-    ) -> Result<(), CommunicationError>;
-
-    /// `MPI_Allgatherv` with `MPI_IN_PLACE`: this rank's part is in its place.
-    fn allgatherv_in_place(
-        &self,
-        bytes: &mut [u8],
-        parts: &Parts,
-    ) -> Result<(), CommunicationError>;
+    /// `MPI_Allgatherv` with `MPI_IN_PLACE`: what this rank sends is in its place.
+    fn allgatherv(&self, bytes: &mut [u8], parts: &Parts) -> Result<(), CommunicationError>;
 
     fn bcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), CommunicationError>;
 
@@ -221,34 +210,7 @@ impl<H: Copy + Send + Sync> World for Started<H> {
         })
     }
 
-    fn allgatherv(
-        &self,
-        send: &[u8],
-        receive: &mut [u8],
-        parts: &Parts,
-    ) -> Result<(), CommunicationError> {
-        self.assert_parts(receive, parts);
-        let send_len = int(send.len());
-        // SAFETY: there is a part for each rank, and all parts lie within the buffer.
-        self.call("MPI_Allgatherv", |Functions { handles, allgatherv, .. }| unsafe {
-            allgatherv(
-                source(send),
-                send_len,
-                handles.byte,
-                target(receive),
-                parts.lens().as_ptr(),
-                parts.offsets().as_ptr(),
-                handles.byte,
-                handles.world,
-            )
-        })
-    }
-
-    fn allgatherv_in_place(
-        &self,
-        bytes: &mut [u8],
-        parts: &Parts,
-    ) -> Result<(), CommunicationError> {
+    fn allgatherv(&self, bytes: &mut [u8], parts: &Parts) -> Result<(), CommunicationError> {
         self.assert_parts(bytes, parts);
         let in_place = self.about.abi.in_place();
         // SAFETY: there is a part for each rank, and all parts lie within the buffer. The library reads nothing at

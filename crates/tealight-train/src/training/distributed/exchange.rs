@@ -155,7 +155,7 @@ impl Queue {
         !state.unwrap_or_else(PoisonError::into_inner).is_closed
     }
 
-    /// Sums the next bucket; `false` if there is none, or a bucket is lost because the other thread has panicked.
+    /// Sums the next bucket. Returns `false` if the queue is empty, or if the other thread panicked while it summed a bucket.
     fn sum_next(&self) -> bool {
         let Ok(_turn) = self.turn.lock() else { return false };
         let Some(Job { bucket, partials }) = self.lock().take_next() else { return false };
