@@ -1,5 +1,7 @@
 //! Sums of gradients in a given order, which several processes keep whatever their number is.
 
+use std::iter::once;
+
 use candle_core::{Result, Tensor, bail};
 
 use super::cuda;
@@ -75,36 +77,26 @@ fn leaves_one(n_terms: usize, additions: &[usize]) -> bool {
 fn add_up<T: Element>(total: &mut [T], terms: &[&Tensor], additions: &[usize]) -> Result<()> {
     const BLOCK: usize = 2048;
     let terms = terms.iter().map(|term| View::<T>::of(term)).collect::<Result<Vec<_>>>()?;
-    // The lowest number of the stack is in `total`.
-    let mut above: Vec<[T; BLOCK]> = Vec::new();
+    // The lowest number of the stack is in `total`, the others are here. Only a term that no addition follows is stored.
+    let n_stored = additions.iter().filter(|&&n| n == 0).count();
+    let mut above = vec![[T::ZERO; BLOCK]; n_stored - 1];
     for (number, lowest) in total.chunks_mut(BLOCK).enumerate() {
         let (start, n) = (number * BLOCK, lowest.len());
+        let above = above.iter_mut().map(|block| &mut block[..n]);
+        let mut stack: Vec<&mut [T]> = once(lowest).chain(above).collect();
         let mut depth = 0;
         for (term, &n_additions) in terms.iter().zip(additions) {
             let term = &term[start..start + n];
             if n_additions == 0 {
-                if depth == 0 {
-                    lowest.copy_from_slice(term);
-                } else {
-                    above.resize(above.len().max(depth), [T::ZERO; BLOCK]);
-                    above[depth - 1][..n].copy_from_slice(term);
-                }
+                stack[depth].copy_from_slice(term);
                 depth += 1;
                 continue;
             }
-            // The term is added without being put on the stack first.
-            match depth {
-                1 => add(lowest, term),
-                _ => add(&mut above[depth - 2][..n], term),
-            }
+            add(stack[depth - 1], term);
             for _ in 1..n_additions {
                 depth -= 1;
-                if depth == 1 {
-                    add(lowest, &above[0][..n]);
-                } else {
-                    let (below, top) = above.split_at_mut(depth - 1);
-                    add(&mut below[depth - 2][..n], &top[0][..n]);
-                }
+                let (below, top) = stack.split_at_mut(depth);
+                add(below[depth - 1], top[0]);
             }
         }
     }
