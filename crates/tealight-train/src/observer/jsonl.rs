@@ -200,7 +200,7 @@ pub fn read(path: &Path) -> Result<Vec<Entry>> {
 }
 
 /// Reads a file that grows: each call gives the lines that were added.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tail {
     path: PathBuf,
     /// The end of the last line that was read, in bytes.
@@ -226,7 +226,7 @@ impl Tail {
     /// Starts before the first line of `path`, which need not exist.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), end: 0, n_lines: 0, before_end: Vec::new() }
+        Self { path: path.to_owned(), ..Self::default() }
     }
 
     /// The lines since the last call. A line without its end is left for the next call.

@@ -15,14 +15,14 @@ pub(super) struct Limit {
     pub(super) value: f64,
 }
 
-/// What reports call a baseline, and what it is called here.
+/// The prefix of a baseline's values in a report, and its name here, in the order of the table of results.
 pub(super) const BASELINES: [(&str, &str); 6] = [
-    ("bayes_", BAYES),
-    ("linear_", "linear"),
-    ("lookup_", "lookup table"),
     ("majority_", "majority"),
     ("unigram_", "token frequencies"),
     ("root_operator_", "root operator"),
+    ("linear_", "linear"),
+    ("lookup_", "lookup table"),
+    ("bayes_", BAYES),
 ];
 pub(super) const BAYES: &str = "Bayes limit";
 

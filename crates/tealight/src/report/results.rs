@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use super::limits::{BASELINES as PREFIXES, BAYES, Limit, limits};
+use super::limits::{BASELINES, BAYES, Limit, limits};
 use super::read::RunData;
 use super::text::{metric_name, number, spaced};
 
@@ -11,9 +11,6 @@ use super::text::{metric_name, number, spaced};
 const MAX_ROWS: usize = 40;
 /// Rows of a list beyond which it is folded.
 const MAX_OPEN_ROWS: usize = 12;
-/// The baselines in the order of their rows; others follow.
-const BASELINES: [&str; 5] =
-    ["majority", "token frequencies", "root operator", "linear", "lookup table"];
 
 /// The section of a finished run; `None` before its final evaluation.
 pub(super) fn of_one(run: &RunData) -> Option<Markup> {
@@ -45,7 +42,7 @@ fn is_in_first_table(key: &str, value: &Value, metrics: &[&str]) -> bool {
     value.is_null()
         || is_metric(key)
         || key == "commonest"
-        || PREFIXES.iter().any(|(start, _)| key.strip_prefix(start).is_some_and(is_metric))
+        || BASELINES.iter().any(|(start, _)| key.strip_prefix(start).is_some_and(is_metric))
 }
 
 /// The metrics of the run beside those of its baselines.
@@ -55,8 +52,10 @@ fn against_baselines(run: &RunData, metrics: &[&str], limits: &[Limit]) -> Marku
         let limit = limits.iter().find(|limit| limit.metric == metric && limit.name == name);
         limit.map(|limit| limit.value)
     };
-    let rank =
-        |name: &str| BASELINES.iter().position(|known| *known == name).unwrap_or(BASELINES.len());
+    // Those of single tasks follow.
+    let rank = |name: &str| {
+        BASELINES.iter().position(|(_, known)| *known == name).unwrap_or(BASELINES.len())
+    };
     let mut names: Vec<&str> = limits.iter().map(|limit| &*limit.name).collect();
     names.retain(|name| *name != BAYES && metrics.iter().any(|of| of_limit(name, of).is_some()));
     names.sort_unstable_by_key(|name| (rank(name), *name));

@@ -1,5 +1,6 @@
 //! `metrics.jsonl` as a page shows it. A live page goes on reading where the file ended before.
 
+use std::mem::take;
 use std::path::Path;
 
 use anyhow::Result;
@@ -9,7 +10,7 @@ use super::cursor::Cursor;
 use crate::report::series::{Clock, Mark, Series, extend, marks};
 
 /// What was logged so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Log {
     tail: Tail,
     examples_per_step: f64,
@@ -31,22 +32,9 @@ impl Log {
     /// # Errors
     /// If a line cannot be parsed.
     pub(crate) fn read(path: &Path, examples_per_step: f64) -> Result<Self> {
-        let mut log = Self::new(Tail::new(path), examples_per_step);
+        let mut log = Self { tail: Tail::new(path), examples_per_step, ..Self::default() };
         log.read_on()?;
         Ok(log)
-    }
-
-    fn new(tail: Tail, examples_per_step: f64) -> Self {
-        Self {
-            tail,
-            examples_per_step,
-            step: 0,
-            series: Vec::new(),
-            clock: Clock::default(),
-            marks: Vec::new(),
-            cursor: Cursor::default(),
-            recent: Vec::new(),
-        }
     }
 
     /// Reads the lines that were added; all, if lines were taken back.
@@ -56,8 +44,8 @@ impl Log {
     pub(crate) fn read_on(&mut self) -> Result<()> {
         let Added { entries, starts_anew } = self.tail.read()?;
         if starts_anew {
-            let tail = std::mem::replace(&mut self.tail, Tail::new(Path::new("")));
-            *self = Self::new(tail, self.examples_per_step);
+            let (tail, examples_per_step) = (take(&mut self.tail), self.examples_per_step);
+            *self = Self { tail, examples_per_step, ..Self::default() };
         }
         extend(&mut self.series, &entries);
         self.clock.extend(&entries, self.examples_per_step);

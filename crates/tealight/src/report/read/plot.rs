@@ -29,7 +29,7 @@ impl Plot {
             .collect()
     }
 
-    /// The picture in this file; `None` if there is none, or if it is too large for a page.
+    /// Reads the picture at `path`. Returns `None` if the file does not exist or is larger than [`MAX_BYTES`].
     pub(in crate::report) fn read(path: &Path, title: &str) -> Option<Self> {
         let is_small = path.metadata().is_ok_and(|file| file.is_file() && file.len() <= MAX_BYTES);
         let bytes = if is_small { std::fs::read(path).ok()? } else { return None };

@@ -19,11 +19,10 @@ use crate::serve::app::{App, Shared};
 use crate::serve::fault::Fault;
 use crate::serve::http::events;
 use crate::serve::models::catalogue::Item;
+use crate::serve::models::loaded::is_answered;
 
 /// The time between two searches.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The tasks whose models the playground cannot use.
-const WITHOUT_PLAYGROUND: [&str; 2] = ["listops", "seq2seq"];
 /// The bytes at the end of `metrics.jsonl` among which the last line is looked for.
 const END: u64 = 4096;
 /// Without a change, the list is sent again after so many searches, which finds out that a client is gone.
@@ -74,7 +73,7 @@ fn line(Item { name, path, is_run }: Item) -> Line {
     } else {
         (None, None, None)
     };
-    let is_usable = task.as_ref().is_none_or(|task| !WITHOUT_PLAYGROUND.contains(&&**task));
+    let is_usable = task.as_deref().is_none_or(is_answered);
     Line { name, is_run, task, state, step, is_usable }
 }
 

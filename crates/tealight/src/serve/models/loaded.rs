@@ -135,6 +135,11 @@ impl Loaded {
     }
 }
 
+/// Whether the server answers with a run of this task: [`kind`] refuses the others.
+pub(in crate::serve) fn is_answered(task: &str) -> bool {
+    !["listops", "seq2seq"].contains(&task)
+}
+
 fn kind(model: &Pretrained, device: &Device) -> Result<Kind> {
     Ok(match &model.purpose {
         Purpose::MaskedLm(_) => Kind::MaskedLm(model.masked_lm(device)?),
