@@ -71,6 +71,15 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// As [`Self::exchange`].
     fn gather_in_place(&self, bytes: &mut [u8], lens: &[usize]) -> Result<(), CommunicationError>;
 
+    /// As [`Self::gather_in_place`], where each rank sends to each other rank itself (`MPI_Alltoallv`), which no library
+    /// makes slow. Where several ranks share the connection of a computer, the same bytes go through it several times.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    fn gather_by_pairs(&self, bytes: &mut [u8], lens: &[usize]) -> Result<(), CommunicationError> {
+        self.gather_in_place(bytes, lens)
+    }
+
     /// Fills `bytes` on all ranks with those of rank `root` (`MPI_Bcast`).
     ///
     /// # Errors

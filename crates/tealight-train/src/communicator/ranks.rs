@@ -1,5 +1,6 @@
 //! The ranks of a job, as the training loop sees them: values and errors instead of bytes.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -78,6 +79,12 @@ impl Ranks {
     pub fn on_this_host(&self) -> Vec<usize> {
         let here = self.host(self.rank());
         (0..self.size()).filter(|&rank| self.host(rank) == here).collect()
+    }
+
+    /// Whether several ranks reach other hosts through one connection.
+    pub fn share_a_connection(&self) -> bool {
+        let hosts: BTreeSet<_> = self.hosts.iter().collect();
+        hosts.len() > 1 && hosts.len() < self.size()
     }
 
     /// The part of this rank in `n` numbered items, which the ranks divide in ascending order, without a remainder.

@@ -52,8 +52,14 @@ impl Wire {
         numbers: &mut [f32],
         lens: &[usize],
     ) -> Result<()> {
-        let lens = Self::F32.bytes(lens);
-        Ok(ranks.communicator().gather_in_place(bytemuck::cast_slice_mut(numbers), &lens)?)
+        let (bytes, lens) = (bytemuck::cast_slice_mut(numbers), Self::F32.bytes(lens));
+        let communicator = ranks.communicator();
+        if ranks.share_a_connection() {
+            communicator.gather_in_place(bytes, &lens)?;
+        } else {
+            communicator.gather_by_pairs(bytes, &lens)?;
+        }
+        Ok(())
     }
 
     /// The numbers as they arrive elsewhere.

@@ -356,6 +356,14 @@ impl Communicator for Breaking {
         self.call(|rank| rank.gather_in_place(bytes, lens))
     }
 
+    fn gather_by_pairs(
+        &self,
+        bytes: &mut [u8],
+        lens: &[usize],
+    ) -> std::result::Result<(), CommunicationError> {
+        self.call(|rank| rank.gather_by_pairs(bytes, lens))
+    }
+
     fn broadcast(
         &self,
         root: usize,

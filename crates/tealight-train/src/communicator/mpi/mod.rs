@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use launcher::{Launcher, Variables};
-use parts::{LIMIT, Parts};
+use parts::{LIMIT, Pairs, Parts};
 use world::World;
 
 use super::Communicator;
@@ -186,6 +186,13 @@ impl Communicator for Mpi {
         // All ranks know all lengths, so that they come to the same decision.
         match Parts::new(lens) {
             Some(parts) => self.world.allgatherv(bytes, &parts),
+            None => self.gather_in_turn(bytes, lens),
+        }
+    }
+
+    fn gather_by_pairs(&self, bytes: &mut [u8], lens: &[usize]) -> Result<(), CommunicationError> {
+        match Pairs::new(self.rank(), lens) {
+            Some(pairs) => self.world.alltoallv_in_place(bytes, &pairs),
             None => self.gather_in_turn(bytes, lens),
         }
     }

@@ -18,14 +18,7 @@ pub(super) struct Parts {
 impl Parts {
     /// Parts of `lens` bytes that lie one after the other, or `None` if they are longer than [`LIMIT`] together.
     pub(super) fn new(lens: &[usize]) -> Option<Self> {
-        let mut end = 0_usize;
-        let mut ranges = Vec::with_capacity(lens.len());
-        for &len in lens {
-            let start = end;
-            end = start.checked_add(len)?;
-            ranges.push(start..end);
-        }
-        Self::of_ranges(&ranges)
+        Self::of_ranges(&side_by_side(lens)?)
     }
 
     /// Parts in any places, or `None` if one of them ends beyond [`LIMIT`].
@@ -59,6 +52,48 @@ impl Parts {
     }
 }
 
+/// Parts of one buffer: this rank's own, which it sends to each other rank, and theirs. None that it receives overlaps
+/// with its own.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Pairs {
+    send: Parts,
+    receive: Parts,
+}
+
+impl Pairs {
+    /// The parts of the ranks are of `lens` bytes and lie one after the other. `None` as [`Parts::new`].
+    pub(super) fn new(rank: usize, lens: &[usize]) -> Option<Self> {
+        let mut ranges = side_by_side(lens)?;
+        let own = ranges[rank].clone();
+        let mut to = vec![own.clone(); lens.len()];
+        // Nothing goes to itself.
+        to[rank] = own.start..own.start;
+        ranges[rank] = own.start..own.start;
+        Some(Self { send: Parts::of_ranges(&to)?, receive: Parts::of_ranges(&ranges)? })
+    }
+
+    /// What is sent to each rank.
+    pub(super) fn send(&self) -> &Parts {
+        &self.send
+    }
+
+    /// Where what each rank sends belongs.
+    pub(super) fn receive(&self) -> &Parts {
+        &self.receive
+    }
+}
+
+/// Ranges of `lens` bytes, one after the other; `None` if no offset can reach the last.
+fn side_by_side(lens: &[usize]) -> Option<Vec<Range<usize>>> {
+    let mut end = 0_usize;
+    let range = |&len: &usize| {
+        let start = end;
+        end = start.checked_add(len)?;
+        Some(start..end)
+    };
+    lens.iter().map(range).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +105,15 @@ mod tests {
         assert_eq!((parts.count(), parts.end()), (3, 12));
         let parts = Parts::of_ranges(&[7..9, 0..3]).unwrap();
         assert_eq!((parts.lens(), parts.offsets(), parts.end()), (&[2, 3][..], &[7, 0][..], 9));
+    }
+
+    #[test]
+    fn a_rank_sends_its_own_part_to_all_others() {
+        let pairs = Pairs::new(1, &[5, 2, 7]).unwrap();
+        assert_eq!((pairs.send().lens(), pairs.send().offsets()), (&[2, 0, 2][..], &[5, 5, 5][..]));
+        assert_eq!(pairs.receive().lens(), [5, 0, 7]);
+        assert_eq!((pairs.receive().offsets(), pairs.receive().end()), (&[0, 5, 7][..], 14));
+        assert_eq!(Pairs::new(0, &[LIMIT, 1]), None);
     }
 
     #[test]

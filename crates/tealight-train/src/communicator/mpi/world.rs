@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::library::{About, AnyFunctions, Functions, Library, text};
-use super::parts::Parts;
+use super::parts::{Pairs, Parts};
 use crate::error::CommunicationError;
 
 /// Joins the other processes (`MPI_Init_thread`).
@@ -38,6 +38,10 @@ pub(super) trait World: Send + Sync {
 
     /// `MPI_Allgatherv` with `MPI_IN_PLACE`: what this rank sends is in its place.
     fn allgatherv(&self, bytes: &mut [u8], parts: &Parts) -> Result<(), CommunicationError>;
+
+    /// `MPI_Alltoallv` from parts of a buffer to others of it.
+    fn alltoallv_in_place(&self, bytes: &mut [u8], pairs: &Pairs)
+    -> Result<(), CommunicationError>;
 
     fn bcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), CommunicationError>;
 
@@ -223,6 +227,32 @@ impl<H: Copy + Send + Sync> World for Started<H> {
                 target(bytes),
                 parts.lens().as_ptr(),
                 parts.offsets().as_ptr(),
+                handles.byte,
+                handles.world,
+            )
+        })
+    }
+
+    fn alltoallv_in_place(
+        &self,
+        bytes: &mut [u8],
+        pairs: &Pairs,
+    ) -> Result<(), CommunicationError> {
+        let (send, receive) = (pairs.send(), pairs.receive());
+        self.assert_parts(bytes, send);
+        self.assert_parts(bytes, receive);
+        let buffer = target(bytes);
+        // SAFETY: there is a part for each rank, all lie within the buffer, and none that is written overlaps with one that
+        // is read (`Pairs`).
+        self.call("MPI_Alltoallv", |Functions { handles, alltoallv, .. }| unsafe {
+            alltoallv(
+                buffer.cast_const(),
+                send.lens().as_ptr(),
+                send.offsets().as_ptr(),
+                handles.byte,
+                buffer,
+                receive.lens().as_ptr(),
+                receive.offsets().as_ptr(),
                 handles.byte,
                 handles.world,
             )
