@@ -3,9 +3,11 @@
     c = (k+1)·(R−1)/R·P·b/B + 2(R−1)·n_b·α
 
 All ranks share the cores of one machine, so their computation does not scale. Therefore the steps compute next to
-nothing, and the communication is what a step takes longer with the limit than without. B and α are what MPI_Sendrecv
-reaches between two nodes under the same limit. The efficiency is that of machines which compute their part of a step
-in one second, and then communicate as measured: 1 s / (1 s + c).
+nothing, and the communication is what a step takes longer with the limit than without. B and α are what messages from
+one node to another reach under the same limit, in one direction at a time. The efficiency is that of machines which
+compute their part of a step in one second, and then communicate as measured: 1 s / (1 s + c).
+
+Open MPI is held to the model with the settings that docs/CLUSTER.md names, and measured with its defaults as well.
 """
 
 import json
@@ -23,6 +25,14 @@ BRIDGE = "tealight-br"
 AGENT = ROOT / "scripts/cluster/agent.sh"
 BYTES = 1e6 / 8  # of a megabit
 MICRO_BATCHES = 8
+OPEN_MPI_SETTINGS = {
+    # With one connection, large messages in both directions wait for each other.
+    "OMPI_MCA_btl_tcp_links": "2",
+    # The ring and the linear algorithm, in place of those that Open MPI chooses for four ranks or more.
+    "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+    "OMPI_MCA_coll_tuned_allgatherv_algorithm": "3",
+    "OMPI_MCA_coll_tuned_alltoallv_algorithm": "1",
+}
 
 
 def run(*words, check=True):
@@ -67,8 +77,8 @@ def limit(megabits):
             run("ip", "netns", "exec", node(i), "tc", "qdisc", "add", *device, *tbf)
 
 
-def job(mpi, n, command, folder):
-    """A job with one rank per node."""
+def job(mpi, n, command, folder, settings):
+    """A job with one rank per node. `settings` are variables of Open MPI."""
     hosts = ",".join(f"{NETWORK}.{i}" for i in range(1, n + 1))
     parts = [(n, command)]
     if not mpi.is_open_mpi:
@@ -79,12 +89,7 @@ def job(mpi, n, command, folder):
     environment = {
         "OMPI_MCA_btl": "tcp,self",
         "OMPI_MCA_pml": "ob1",
-        # With one connection, large messages in both directions wait for each other.
-        "OMPI_MCA_btl_tcp_links": "2",
-        # The ring and the linear algorithm, in place of those that Open MPI chooses for four ranks or more.
-        "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
-        "OMPI_MCA_coll_tuned_allgatherv_algorithm": "3",
-        "OMPI_MCA_coll_tuned_alltoallv_algorithm": "1",
+        **settings,
         "OMPI_MCA_btl_tcp_if_include": f"{NETWORK}.0/24",
         "OMPI_MCA_oob_tcp_if_include": f"{NETWORK}.0/24",
         "OMPI_MCA_plm_rsh_agent": str(AGENT),
@@ -112,19 +117,19 @@ class Shape:
             "log.every=2",
         ]
 
-    def command(self, micro_batches, overlap):
+    def command(self):
         from check import WEATHER
 
         base = (WEATHER[0], [])
-        settings = [f"training.micro_batches={micro_batches}", f"distributed.overlap={overlap}"]
+        settings = [f"training.micro_batches={MICRO_BATCHES}", "distributed.overlap=false"]
         until = ["--stop-after", str(self.steps)]
         # As many threads everywhere, so that the same work takes the same time.
         return ["env", "RAYON_NUM_THREADS=1", *self.checks.train(base, [*self.settings, *settings], *until)]
 
-    def together(self, mpi, n, overlap="false"):
+    def together(self, mpi, n, settings):
         """The median of the seconds of a step."""
         folder = self.checks.folder()
-        ended = job(mpi, n, self.command(MICRO_BATCHES, overlap), folder).wait()
+        ended = job(mpi, n, self.command(), folder, settings).wait()
         if ended.status != 0:
             sys.exit(f"the job fails: {ended.last_lines(8)}")
         run = folder / "runs/run"
@@ -139,10 +144,10 @@ def modelled(n_ranks, n_parameters, bandwidth, latency):
     return 2 * (n_ranks - 1) / n_ranks * n_parameters * 4 / bandwidth + 2 * (n_ranks - 1) * latency
 
 
-def measured(checks, mpi):
-    """Bytes per second in each direction, and seconds of a short message, between two nodes."""
-    program = ["env", f"LIBRARY={mpi.library}", sys.executable, ROOT / "scripts/cluster/sendrecv.py"]
-    ended = job(mpi, 2, program, checks.folder()).wait()
+def measured(checks, mpi, settings):
+    """Bytes per second in one direction, and seconds of a short message, between two nodes."""
+    program = ["env", f"LIBRARY={mpi.library}", sys.executable, ROOT / "scripts/cluster/pingpong.py"]
+    ended = job(mpi, 2, program, checks.folder(), settings).wait()
     if "measured" not in ended.output:
         sys.exit(f"the job fails: {ended.last_lines(8)}")
     bandwidth, latency = ended.output.partition("measured ")[2].split()[:2]
@@ -155,26 +160,28 @@ def measure(checks, mpis):
     for mpi in mpis:
         if mpi.is_named:
             continue
-        build()
-        try:
-            table(checks, mpi)
-        finally:
-            tear_down()
+        for settings in [OPEN_MPI_SETTINGS, {}] if mpi.is_open_mpi else [{}]:
+            build()
+            try:
+                table(checks, mpi, settings)
+            finally:
+                tear_down()
 
 
-def table(checks, mpi, bandwidths=(100, 50), sizes=(2, 4, 8), computation=1.0):
+def table(checks, mpi, settings, bandwidths=(100, 50), sizes=(2, 4, 8), computation=1.0):
     shape = Shape(checks, 128, 4, 12)
     limit(None)
-    free = {n: shape.together(mpi, n) for n in sizes}
-    print(f"\n{mpi.name}, {shape.n_parameters:,} parameters\n")
+    free = {n: shape.together(mpi, n, settings) for n in sizes}
+    name = f"{mpi.name}{', with settings' if settings else ''}"
+    print(f"\n{name}, {shape.n_parameters:,} parameters\n")
     print("| limit (Mbit/s) | R | c measured (ms) | c of the model | ratio | efficiency | of the model |")
     print("|---:|---:|---:|---:|---:|---:|---:|", flush=True)
     worst = 0.0
     for megabits in bandwidths:
         limit(megabits)
-        bandwidth, latency = measured(checks, mpi)
+        bandwidth, latency = measured(checks, mpi, settings)
         for n in sizes:
-            found = shape.together(mpi, n) - free[n]
+            found = shape.together(mpi, n, settings) - free[n]
             model = modelled(n, shape.n_parameters, bandwidth, latency)
             efficiency, expected = (computation / (computation + seconds) for seconds in (found, model))
             worst = max(worst, abs(efficiency / expected - 1))
@@ -184,5 +191,7 @@ def table(checks, mpi, bandwidths=(100, 50), sizes=(2, 4, 8), computation=1.0):
                 flush=True,
             )
     print()
-    fault, note = "" if worst <= 0.15 else f"off by {100 * worst:.0f} %", f"off by {100 * worst:.0f} % at most"
-    checks.report.check(f"{mpi.name}: efficiency within 15 % of the model's", fault, note)
+    note = f"off by {100 * worst:.0f} % at most"
+    if mpi.is_open_mpi and not settings:
+        return checks.report.note(f"{name}, with its defaults: efficiency against the model's: {note}")
+    checks.report.check(f"{name}: efficiency within 15 % of the model's", "" if worst <= 0.15 else note, note)

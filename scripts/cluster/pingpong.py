@@ -1,6 +1,9 @@
-"""Two ranks: prints the bytes per second that each sends while it receives as many, and the seconds of a short message.
+"""Two ranks send a message back and forth: prints the bytes per second of a long one, and the seconds of a short one.
 
-    LIBRARY=/path/of/libmpi.so mpirun -n 2 python3 sendrecv.py
+    LIBRARY=/path/of/libmpi.so mpirun -n 2 python3 pingpong.py
+
+Only one direction is in use at a time, so the result is a property of the network: how well a library uses both directions
+at once is left to the exchange that is measured.
 """
 
 import ctypes as c
@@ -20,14 +23,23 @@ library.MPI_Init(None, None)
 rank = c.c_int()
 library.MPI_Comm_rank(world, c.byref(rank))
 other, tag, status = c.c_int(1 - rank.value), c.c_int(0), c.create_string_buffer(256)
-out, into = c.create_string_buffer(N), c.create_string_buffer(N)
+buffer = c.create_string_buffer(N)
+
+
+def send(n):
+    library.MPI_Send(buffer, c.c_int(n), byte, other, tag, world)
+
+
+def receive(n):
+    library.MPI_Recv(buffer, c.c_int(n), byte, other, tag, world, status)
 
 
 def seconds(n):
     library.MPI_Barrier(world)
     start = time.perf_counter()
-    library.MPI_Sendrecv(out, c.c_int(n), byte, other, tag, into, c.c_int(n), byte, other, tag, world, status)
-    return time.perf_counter() - start
+    for step in (send, receive) if rank.value == 0 else (receive, send):
+        step(n)
+    return (time.perf_counter() - start) / 2
 
 
 long, short = (statistics.median([seconds(n) for _ in range(repeats)][2:]) for n, repeats in ((N, 7), (1, 40)))
