@@ -22,10 +22,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from launch import ROOT, Job, Report, difference, find, outcome, plain_environment
+import network
+from launch import CONFIGS, ROOT, Job, Report, difference, find, outcome, plain_environment
 
 SIZES = [2, 4, 8]
-CONFIGS = ROOT / "configs"
 WEATHER = (
     CONFIGS / "weather/markov.toml",
     ["schedule.warmup_steps=3", "training.batch_size=16", "model.d_model=16", "model.n_layers=1"],
@@ -429,9 +429,7 @@ def main():
                 elif name not in ("alone", "network"):
                     getattr(checks, name)(mpi)
         if args.network or "network" in chosen:
-            from network import measure
-
-            measure(checks, mpis)
+            network.measure(checks, mpis)
     finally:
         if args.keep:
             print(f"kept in {scratch}")

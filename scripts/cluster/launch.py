@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+CONFIGS = ROOT / "configs"
 TIMES = {"examples_per_second", "tokens_per_second"}
 # A job that takes longer than this hangs.
 LIMIT = 180.0

@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 
-from launch import ROOT, Job
+from launch import CONFIGS, ROOT, Job
 
 NODES = 8
 NETWORK = "10.77.0"
@@ -118,9 +118,7 @@ class Shape:
         ]
 
     def command(self):
-        from check import WEATHER
-
-        base = (WEATHER[0], [])
+        base = (CONFIGS / "weather/markov.toml", [])
         settings = [f"training.micro_batches={MICRO_BATCHES}", "distributed.overlap=false"]
         until = ["--stop-after", str(self.steps)]
         # As many threads everywhere, so that the same work takes the same time.
