@@ -29,38 +29,47 @@ fn row_of_maxima<T: Element>(slide: &Slide, row: usize, x: &[T], y: &mut [T], pl
     let results = y.chunks_exact_mut(channels).zip(places.chunks_exact_mut(channels));
     for (column, (y, places)) in results.enumerate() {
         let (spots, first_column) = window.inside(column, width);
-        for start in (0..channels).step_by(LANES) {
-            let n = LANES.min(channels - start);
-            let (mut best, mut at) = ([T::NEG_INFINITY; LANES], [0_u32; LANES]);
-            let mut is_first = true;
+        let first = lines.start * window.size + spots.start;
+        let blocks = y.chunks_mut(LANES).zip(places.chunks_mut(LANES));
+        for (block, (y, places)) in blocks.enumerate() {
+            let (mut best, mut at) = ([T::NEG_INFINITY; LANES], [first as u32; LANES]);
             for (v, line) in lines.clone().enumerate() {
-                let pixel = ((first_row + v) * width + first_column) * channels + start;
+                let pixel = ((first_row + v) * width + first_column) * channels + block * LANES;
                 for (w, spot) in spots.clone().enumerate() {
                     let place = (line * window.size + spot) as u32;
-                    let x = &x[pixel + w * channels..][..n];
-                    if is_first {
-                        (at, is_first) = ([place; LANES], false);
-                        best[..n].copy_from_slice(x);
-                    } else {
-                        larger(&mut best, &mut at, x, place);
-                    }
+                    larger(&mut best, &mut at, lanes_of(&x[pixel + w * channels..]), place);
                 }
             }
-            y[start..start + n].copy_from_slice(&best[..n]);
-            for (place, at) in places[start..start + n].iter_mut().zip(at) {
-                *place = at as u8;
-            }
+            store(best, y);
+            store(at.map(|place| place as u8), places);
         }
+    }
+}
+
+/// The first numbers of `x`; −∞ behind its end.
+#[inline(always)]
+fn lanes_of<T: Element>(x: &[T]) -> [T; LANES] {
+    x.first_chunk().copied().unwrap_or_else(|| {
+        let mut lanes = [T::NEG_INFINITY; LANES];
+        lanes[..x.len()].copy_from_slice(x);
+        lanes
+    })
+}
+
+/// Writes as many of `lanes` as `y` has room for: those behind the last channel are of the next pixel.
+#[inline(always)]
+fn store<T: Copy>(lanes: [T; LANES], y: &mut [T]) {
+    match y.first_chunk_mut() {
+        Some(y) => *y = lanes,
+        None => y.copy_from_slice(&lanes[..y.len()]),
     }
 }
 
 /// Replaces what is smaller than `x`. A NaN stays, and replaces anything else.
 #[inline(always)]
-fn larger<T: Element>(best: &mut [T; LANES], at: &mut [u32; LANES], x: &[T], place: u32) {
-    let mut lanes = [T::NEG_INFINITY; LANES];
-    lanes[..x.len()].copy_from_slice(x);
-    for ((best, at), x) in best.iter_mut().zip(at).zip(lanes) {
-        let is_larger = x > *best || x.partial_cmp(&x).is_none();
+fn larger<T: Element>(best: &mut [T; LANES], at: &mut [u32; LANES], x: [T; LANES], place: u32) {
+    for ((best, at), x) in best.iter_mut().zip(at).zip(x) {
+        let is_larger = (x > *best) | x.partial_cmp(&x).is_none();
         (*best, *at) = if is_larger { (x, place) } else { (*best, *at) };
     }
 }
@@ -85,16 +94,23 @@ pub(super) fn backward<T: Element>(slide: &Slide, places: &[u8], g: &[T]) -> Vec
     dx
 }
 
+/// Visits the pixels under each window, and adds the numbers of `g` whose maximum is there, and zero for all others.
 #[inline(always)]
 fn add_row<T: Element>(slide: &Slide, row: usize, g: &[T], places: &[u8], dx: &mut [T]) {
     let Slide { window, width, channels, .. } = *slide;
+    let (lines, first_row) = window.inside(row, slide.height);
     let columns = g.chunks_exact(channels).zip(places.chunks_exact(channels));
     for (column, (g, places)) in columns.enumerate() {
-        for (channel, (&g, &place)) in g.iter().zip(places).enumerate() {
-            let (line, spot) = (place as usize / window.size, place as usize % window.size);
-            let v = row * window.stride + line - window.padding;
-            let w = column * window.stride + spot - window.padding;
-            dx[(v * width + w) * channels + channel] += g;
+        let (spots, first_column) = window.inside(column, width);
+        for (v, line) in lines.clone().enumerate() {
+            let pixel = ((first_row + v) * width + first_column) * channels;
+            for (w, spot) in spots.clone().enumerate() {
+                let place = (line * window.size + spot) as u8;
+                let dx = &mut dx[pixel + w * channels..][..channels];
+                for (dx, (&g, &at)) in dx.iter_mut().zip(g.iter().zip(places)) {
+                    *dx += if at == place { g } else { T::ZERO };
+                }
+            }
         }
     }
 }
