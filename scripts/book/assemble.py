@@ -66,13 +66,13 @@ class Book:
         for page, name in self.names.items():
             print(name, flush=True)
             self.write(name, self.page(page, name))
-        for name, _, text in self.key_pages:
+        for name, _, _, text in self.key_pages:
             self.write(name, text)
         self.write("SUMMARY.md", self.summary())
 
     def summary(self):
         text = (ROOT / SUMMARY).read_text()
-        key_pages = "\n".join(f"    - [`{title}`]({name})" for name, title, _ in self.key_pages)
+        key_pages = "\n".join(f"    - [`{title}`]({name})" for name, title, _, _ in self.key_pages)
         text = text.replace("<!-- pages of keys -->", key_pages)
         return LINK.sub(lambda link: f"[{link[2]}]({self.names.get(resolve(SUMMARY, link[3]), link[3])})", text)
 
@@ -134,8 +134,8 @@ class Book:
         if directive == "gallery":
             return gallery.sections(ROOT, self.work, lambda file: self.copy(file, name))
         if directive == "keys":
-            rows = [f"| [`{title}`]({relative(name, page)}) | {keys.purpose(self.work, title)} |"
-                    for page, title, _ in self.key_pages]
+            rows = [f"| [`{title}`]({relative(name, page)}) | {purpose} |"
+                    for page, title, purpose, _ in self.key_pages]
             return "\n".join(["| table | |", "|---|---|", *rows])
         raise ValueError(f"{name}: unknown comment `{directive}`")
 

@@ -7,23 +7,18 @@ HEADER = ["| key | type | default | |", "|---|---|---|---|"]
 
 
 def pages(work):
-    """(path, title, text) of each table at the top of the file, and of the keys that stand in none."""
+    """(path, title, purpose, text) of each table at the top of the file, and of the keys that stand in none."""
     schema = json.loads(work.output("tealight schema"))
     reference = Reference(work, schema["$defs"])
     alone = {key: value for key, value in schema["properties"].items() if not is_table(value)}
     title = ", ".join(alone)
-    found = [("keys/file.md", title, f"# Keys outside of tables\n\n{reference.table('', alone, {})}")]
+    purpose = "Keys outside of tables."
+    found = [("keys/file.md", title, purpose, f"# Keys outside of tables\n\n{reference.table('', alone, {})}")]
     for key, value in schema["properties"].items():
         if is_table(value):
-            found.append((f"keys/{key}.md", f"[{key}]", reference.page(key, value)))
+            purpose = without_name(cell(value["description"]))
+            found.append((f"keys/{key}.md", f"[{key}]", purpose, reference.page(key, value)))
     return found
-
-
-def purpose(work, title):
-    """What the table is for, by its title."""
-    schema = json.loads(work.output("tealight schema"))
-    value = schema["properties"].get(title.strip("[]"), {})
-    return without_name(cell(value.get("description", "Keys outside of tables.")))
 
 
 def is_table(value):

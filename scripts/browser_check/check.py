@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from browser import Browser
-from expectations import check_log, check_names, check_width, expect, failures
+from expectations import LOOKS, check_log, check_names, check_width, expect, failures
 
 ARROW_LEFT, HOME = "\ue012", "\ue011"
 
@@ -76,7 +76,7 @@ def check_attention(browser, name):
 def check(browser, folder, page):
     address = Path(page).resolve().as_uri()
     name = Path(page).stem
-    for look, width, scheme in (("light", 1280, "light"), ("dark", 1280, "dark"), ("phone", 390, "light")):
+    for look, width, scheme in LOOKS:
         browser.look(width, scheme)
         browser.open(address)
         if not browser.js("return document.querySelector('main') !== null"):

@@ -1,8 +1,10 @@
-"""What a page must not do, and a list of what has failed."""
+"""The looks of a page, what it must not do, and a list of what has failed."""
 
 import json
 import time
 
+# Name, width in pixels, colour scheme.
+LOOKS = (("light", 1280, "light"), ("dark", 1280, "dark"), ("phone", 390, "light"))
 failures = []
 
 

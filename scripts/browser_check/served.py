@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 
 from browser import Browser
-from expectations import check_log, check_names, check_width, expect, failures, wait
+from expectations import LOOKS, check_log, check_names, check_width, expect, failures, wait
 
-LOOKS = (("light", 1280, "light"), ("dark", 1280, "dark"), ("phone", 390, "light"))
 # How long after the line of a point was written the page shows it.
 MAX_DELAY = 1.0
 LAST_STEP = """
