@@ -35,8 +35,8 @@ pub(super) fn run(args: &Classify, task: &Images, model: &ImageClassifier) -> Re
     print(&as_text(&paths, &scores))
 }
 
-/// The output of the image-classification pipeline of transformers: a list of classes for the only picture, or a list of
-/// those.
+/// The output of the image-classification pipeline of transformers: a list of classes for the only picture, or a list
+/// of those.
 fn as_json(scores: &[Vec<Score>], is_one: bool) -> Value {
     match scores {
         [only] if is_one => json!(only),

@@ -1,0 +1,50 @@
+//! The configuration of a run, and which run is resumed.
+
+use anyhow::{Result, bail};
+use tealight_train::run::RunDirectory;
+
+use crate::args::train::Train;
+use crate::runs::config::{LoadedConfig, check_same_run};
+
+/// The configuration, and the run to resume.
+pub(super) fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDirectory>)> {
+    let skip_broken = args.skip_broken.then(|| "task.data.skip_broken=true".to_owned());
+    let overrides: Vec<String> = args.overrides.iter().cloned().chain(skip_broken).collect();
+    let (origin, loaded, directory) = if args.config.is_dir() {
+        let directory = RunDirectory::open(&args.config)?;
+        if directory.path() != args.config {
+            bail!(
+                "`{}` is inside a run; `tealight train {}` resumes the run from its latest checkpoint",
+                args.config.display(),
+                directory.path().display()
+            );
+        }
+        if args.name.is_some() {
+            bail!("`--name` cannot be used with a run's directory: a run keeps its name");
+        }
+        let loaded = LoadedConfig::of_run(&directory, &overrides)?;
+        ("the command line".to_owned(), loaded, directory)
+    } else {
+        let loaded = LoadedConfig::read(&args.config, &overrides)?;
+        if !args.resume {
+            return Ok((loaded, None));
+        }
+        let name = run_name(args, &loaded);
+        let Some(directory) = RunDirectory::last(&args.runs, &name)? else {
+            bail!("nothing to resume: there is no run `{}`", args.runs.join(name).display());
+        };
+        (format!("`{}`", args.config.display()), loaded, directory)
+    };
+    let than = format!(
+        "{origin} has now, and a resumed run must keep them; restore these settings, or start a new run \
+         without --resume"
+    );
+    check_same_run(&directory, &loaded.config, &than)?;
+    Ok((loaded, Some(directory)))
+}
+
+/// `--name`, or the name that follows from the configuration.
+pub(super) fn run_name(args: &Train, loaded: &LoadedConfig) -> String {
+    let of_configuration = || loaded.origin.run_name(&args.config, &loaded.config);
+    args.name.clone().unwrap_or_else(of_configuration)
+}

@@ -1,0 +1,112 @@
+//! What follows the last step: the evaluation, and what is printed.
+
+use anyhow::Result;
+use serde_json::json;
+use tealight_ops::with_product_precision;
+use tealight_train::Session;
+use tealight_train::config::RunConfig;
+use tealight_train::run::{RunDirectory, load_weights};
+use tealight_train::storage::files::{replace, to_json};
+use tealight_train::task::{RegisteredTask, TaskReport};
+use tealight_train::training::session::Progress;
+
+use super::Training;
+use crate::pictures::illustrations::save_of;
+use crate::runs::ended::Ended;
+use crate::runs::notes::notes;
+use crate::runs::summary::Summary;
+use crate::system::signals::Signal;
+use crate::terminal::output::{print, print_indented_json, warn};
+
+impl Training<'_> {
+    /// Evaluates a run that has ended by itself; says how another can be continued. On rank 0.
+    pub(super) fn conclude<T: RegisteredTask>(
+        &self,
+        session: &Session<T>,
+        directory: &RunDirectory,
+        first_step: u64,
+        signal: Option<(Signal, String)>,
+    ) -> Result<()> {
+        let Progress { step, early_stopping, .. } = &session.progress;
+        let resume_hint = format!("`tealight train {}` resumes", directory.path().display());
+        if let Some((Signal { name, .. }, whose)) = signal {
+            warn(&format!("stopped by {name}{whose} after step {step}; {resume_hint}"));
+            Ended::new(name, *step, None).write(directory.path())?;
+            self.print_end(session, Some(directory), name, None)
+        } else if *step >= session.config.training.steps || early_stopping.has_stopped() {
+            let ended = if early_stopping.has_stopped() { "early_stopping" } else { "finished" };
+            self.evaluate(session, directory, first_step, ended)
+        } else if self.args.stop_after.is_some_and(|last| *step >= last) {
+            self.log(&format!("stopped after step {step}; continue with --resume"));
+            Ended::new("--stop-after", *step, None).write(directory.path())?;
+            self.print_end(session, Some(directory), "stop_after", None)
+        } else {
+            warn(&format!("time limit reached after step {step}; {resume_hint}"));
+            Ended::new("time limit", *step, None).write(directory.path())?;
+            self.print_end(session, Some(directory), "time_limit", None)
+        }
+    }
+
+    /// With `--json`: how training has ended, on rank 0.
+    pub(super) fn print_end<T: RegisteredTask>(
+        &self,
+        session: &Session<T>,
+        directory: Option<&RunDirectory>,
+        ended: &str,
+        report: Option<&T::Report>,
+    ) -> Result<()> {
+        if !self.args.json || !self.ranks.is_first() {
+            return Ok(());
+        }
+        print_indented_json(&json!({
+            "run": directory.map(RunDirectory::path),
+            "ended": ended,
+            "step": session.progress.step,
+            "notes": notes(session),
+            "evaluation": report,
+        }))
+    }
+
+    /// After an error: logs the checkpoint from which the run can be resumed.
+    pub(super) fn log_last_checkpoint(&self, directory: Option<&RunDirectory>) {
+        if let Some(directory) = directory
+            && let Ok(Some(step)) = directory.checkpoints().latest()
+        {
+            let path = directory.path().display();
+            self.log(&format!(
+                "the last checkpoint is that of step {step}; `tealight train {path}` resumes"
+            ));
+        }
+    }
+
+    /// Evaluates the selected checkpoint: writes `report.json` and `summary.json`, prints the table.
+    fn evaluate<T: RegisteredTask>(
+        &self,
+        session: &Session<T>,
+        directory: &RunDirectory,
+        first_step: u64,
+        ended: &str,
+    ) -> Result<()> {
+        let RunConfig { checkpoint, task, .. } = &self.loaded.config;
+        let checkpoint = directory.checkpoints().find(checkpoint.select.into())?;
+        session.load_weights(&load_weights(&checkpoint, self.device)?)?;
+        self.log("evaluating\n");
+        let products = session.config.training.precision.of_products();
+        let report = with_product_precision(products, || session.task.report(&session.eval_model))?;
+        let path = directory.path();
+        let file = path.join("report.json");
+        replace(&file, &to_json(&file, &report)?)?;
+        Summary::write(session, directory, report.metrics(), first_step)?;
+        if !self.args.json {
+            print(&report.to_string())?;
+        }
+        self.print_end(session, Some(directory), ended, Some(&report))?;
+        for drawn in save_of(&*session.task, &report, path)? {
+            self.log(&drawn.display().to_string());
+        }
+        let evaluate = format!("tealight evaluate {}", path.display());
+        let next = task.settings().next_command(path);
+        self.log(&format!("\n{evaluate}    prints this table again\n{next}"));
+        Ok(())
+    }
+}

@@ -1,0 +1,271 @@
+//! `tealight train CONFIG`
+
+mod configuration;
+mod ending;
+mod resuming;
+mod session;
+
+use std::cell::Cell;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Result;
+use candle_core::Device;
+use configuration::{configuration, run_name};
+use resuming::resume;
+use tealight_train::communicator::ranks::Ranks;
+use tealight_train::config::{RunConfig, to_resolved_toml};
+use tealight_train::data::DataFile;
+use tealight_train::observer::jsonl::JsonLines;
+use tealight_train::observer::samples::{self, SampleLines};
+use tealight_train::observer::tensorboard::TensorBoard;
+use tealight_train::observer::{Event, Observer, notify};
+use tealight_train::run::manifest::Instructions;
+use tealight_train::run::{Lock, Manifest, RunDirectory};
+use tealight_train::storage::digests::Digest;
+use tealight_train::storage::files::replace;
+use tealight_train::task::{AttentionMap, RegisteredTask, Task, TaskVisitor};
+use tealight_train::training::distributed::join::Identity;
+use tealight_train::{Error, Session, fit_unless_stopped};
+
+use crate::args::train::Train;
+use crate::pictures::attention;
+use crate::runs::config::LoadedConfig;
+use crate::runs::ended::Ended;
+use crate::runs::job::{self, agree, log_on_first, open_device};
+use crate::runs::load::with_task;
+use crate::runs::notes::notes;
+use crate::runs::preflight::explain_out_of_memory;
+use crate::system::signals::{Signal, SignalHandlers};
+use crate::system::subprocess::read_this_program;
+use crate::terminal::failure::at_its_place;
+use crate::terminal::progress::ProgressObserver;
+use crate::terminal::verbosity::is_quiet;
+
+pub(crate) fn run(args: &Train) -> Result<ExitCode> {
+    let started = Instant::now();
+    job::run(|ranks, _| train(args, started, ranks))
+}
+
+fn train(args: &Train, started: Instant, ranks: &Ranks) -> Result<ExitCode> {
+    let opened =
+        open_device(args.device, ranks).and_then(|device| Ok((device, configuration(args)?)));
+    let (device, (loaded, resumed)) = agree(ranks, opened)?;
+    let (device, loaded, resumed) = (&device, &loaded, resumed.as_ref());
+    // Locked before the data are loaded, which can take long.
+    let locked = resumed.filter(|_| !args.dry_run && ranks.is_first());
+    let lock = locked.map(|run| Lock::acquire(run.path())).transpose();
+    let _lock = agree(ranks, lock.map_err(Into::into))?;
+    let is_prepared = Cell::new(false);
+    let training =
+        Training { ranks, args, started, device, loaded, resumed, is_prepared: &is_prepared };
+    for dropped in &loaded.source.dropped_keys {
+        training.log(&dropped.to_string());
+    }
+    // The first rank of a host prepares the data, such as a file of tokens; then the others there read them.
+    let prepares = ranks.on_this_host()[0] == ranks.rank();
+    if !prepares {
+        agree(ranks, Ok(()))?;
+    }
+    let result = with_task(loaded, device, resumed, training);
+    if is_prepared.get() { result } else { agree(ranks, result) }
+}
+
+/// The arguments of `train` with everything read that does not depend on the task.
+#[derive(Clone, Copy)]
+struct Training<'a> {
+    ranks: &'a Ranks,
+    /// Set when the task has been built.
+    is_prepared: &'a Cell<bool>,
+    args: &'a Train,
+    started: Instant,
+    device: &'a Device,
+    loaded: &'a LoadedConfig,
+    /// The run to resume, if any.
+    resumed: Option<&'a RunDirectory>,
+}
+
+impl TaskVisitor for Training<'_> {
+    type Output = Result<ExitCode>;
+
+    fn visit<T: RegisteredTask>(self, task: T) -> Result<ExitCode> {
+        let Self { args, ranks, .. } = self;
+        let mut session = self.joined(task)?;
+        if args.dry_run {
+            self.log("dry run: built and checked, not trained");
+            self.print_end(&session, None, "dry_run", None)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+
+        let (directory, _lock) = self.directory(&mut session)?.unzip();
+        let directory = directory.as_ref();
+        let first_step = session.progress.step;
+        let mut observers = agree(ranks, self.observers(directory, first_step))?;
+        let signals = SignalHandlers::install()?;
+        let trained = self.train(&mut session, directory, &mut observers, &signals);
+        if let Err(error) = trained {
+            self.log_last_checkpoint(directory);
+            let error = self.at_its_place(error);
+            if let Some(directory) = directory {
+                let ended = Ended::new("error", session.progress.step, Some(&format!("{error:#}")));
+                // Report the original error, not a failure to write it down.
+                let _ = ended.write(directory.path());
+            }
+            return Err(error);
+        }
+        let signal = self.signal(&signals)?;
+        // From here on a signal ends the process: only the evaluation follows.
+        drop(signals);
+        let exit_code = signal.as_ref().map_or(0, |(signal, _)| signal.exit_code);
+        if let Some(directory) = directory {
+            self.conclude(&session, directory, first_step, signal)?;
+        }
+        Ok(ExitCode::from(exit_code))
+    }
+}
+
+impl Training<'_> {
+    /// Logs on rank 0.
+    fn log(&self, line: &str) {
+        log_on_first(self.ranks, line);
+    }
+
+    /// A session at step 0 that has joined the other ranks.
+    fn joined<T: RegisteredTask>(&self, task: T) -> Result<Session<T>> {
+        let ranks = self.ranks;
+        self.is_prepared.set(true);
+        if ranks.on_this_host()[0] == ranks.rank() {
+            agree(ranks, Ok(()))?;
+        }
+        let data = task.data_files();
+        let mut session = self.session(task)?;
+        for note in notes(&session) {
+            self.log(&note);
+        }
+        let identity = agree(ranks, self.identity(data))?;
+        session.join(ranks.clone(), &identity).map_err(|error| self.at_its_place(error))?;
+        Ok(session)
+    }
+
+    /// What ranks compare beside settings; nothing in a single process.
+    fn identity(&self, data: Vec<DataFile>) -> Result<Identity> {
+        if self.ranks.is_alone() {
+            return Ok(Identity::default());
+        }
+        let Train { dry_run, stop_after, .. } = self.args;
+        let begins = if self.resumed.is_some() { "resume a run" } else { "start a run" };
+        let ends = match (dry_run, stop_after) {
+            (true, _) => " without training".to_owned(),
+            (false, Some(step)) => format!(" and stop after step {step}"),
+            (false, None) => String::new(),
+        };
+        let mut digest = Digest::default();
+        digest.add(&read_this_program()?);
+        let program = format!("tealight {} ({:.12})", env!("CARGO_PKG_VERSION"), digest.finish());
+        Ok(Identity { program, arguments: format!("{begins}{ends}"), data })
+    }
+
+    /// Resumes the run or starts a new one. Its directory, in which rank 0 alone writes, and its lock; `None` on the
+    /// other ranks.
+    fn directory<T: RegisteredTask>(
+        &self,
+        session: &mut Session<T>,
+    ) -> Result<Option<(RunDirectory, Option<Lock>)>> {
+        let is_first = self.ranks.is_first();
+        if let Some(directory) = self.resumed {
+            resume(session, directory)?;
+            return Ok(is_first.then(|| (directory.clone(), None)));
+        }
+        let started = is_first.then(|| self.start(session)).transpose();
+        let started = agree(self.ranks, started)?;
+        Ok(started.map(|(directory, lock)| (directory, Some(lock))))
+    }
+
+    /// The signal that a rank has received, if any, and where: empty in a single process.
+    fn signal(&self, signals: &SignalHandlers) -> Result<Option<(Signal, String)>> {
+        let ranks = self.ranks;
+        if ranks.is_alone() {
+            return Ok(signals.received().map(|signal| (signal, String::new())));
+        }
+        let all = ranks.gather(&signals.received().map(Signal::number))?;
+        let received = all.into_iter().enumerate().find_map(|(rank, n)| Some((rank, n?)));
+        let named = received.and_then(|(rank, number)| {
+            Some((Signal::of_number(number)?, format!(" on rank {rank} ({})", ranks.host(rank))))
+        });
+        Ok(named)
+    }
+
+    fn at_its_place(&self, error: Error) -> anyhow::Error {
+        at_its_place(error, &self.loaded.source)
+    }
+
+    /// Creates and locks the directory of a new run.
+    fn start<T: RegisteredTask>(&self, session: &Session<T>) -> Result<(RunDirectory, Lock)> {
+        let resolved = to_resolved_toml(&session.config)?;
+        let n_parameters = session.params.n_parameters() as u64;
+        let manifest = Manifest {
+            data: session.task.data_files(),
+            instructions: Instructions::of(session.config.training.precision, self.device),
+            ..Manifest::new(self.device, session.task.sizes(), n_parameters)
+        };
+        let directory = RunDirectory::create(&self.args.runs, &run_name(self.args, self.loaded))?;
+        let lock = Lock::acquire(directory.path())?;
+        for (name, bytes) in session.task.kept_files()? {
+            replace(&directory.path().join(name), &bytes)?;
+        }
+        directory.write_start(self.loaded.source.text(), &resolved, &manifest)?;
+        Ok((directory, lock))
+    }
+
+    /// The observers of a run that starts or resumes after `step`.
+    fn observers(
+        &self,
+        directory: Option<&RunDirectory>,
+        step: u64,
+    ) -> Result<Vec<Box<dyn Observer>>> {
+        let Some(directory) = directory else { return Ok(Vec::new()) };
+        self.log(&format!("run {}", directory.path().display()));
+        let RunConfig { log, model, .. } = &self.loaded.config;
+        let samples = SampleLines::append(&directory.path().join(samples::FILE))?;
+        let mut observers: Vec<Box<dyn Observer>> =
+            vec![Box::new(JsonLines::append(&directory.metrics_path())?), Box::new(samples)];
+        if log.tensorboard {
+            let n_heads = model.n_heads;
+            let draw = Box::new(move |maps: &[AttentionMap]| attention::images(maps, n_heads));
+            observers.push(Box::new(TensorBoard::create(directory.path(), step, draw)?));
+        }
+        if !is_quiet() {
+            observers.push(Box::new(ProgressObserver::default()));
+        }
+        Ok(observers)
+    }
+
+    fn train<T: Task>(
+        &self,
+        session: &mut Session<T>,
+        directory: Option<&RunDirectory>,
+        observers: &mut [Box<dyn Observer>],
+        signals: &SignalHandlers,
+    ) -> tealight_train::Result<()> {
+        let Train { stop_after, time_limit, .. } = self.args;
+        let is_time_up = || time_limit.is_some_and(|limit| self.started.elapsed() >= *limit);
+        let is_stop_requested = || signals.received().is_some() || is_time_up();
+
+        let started = Instant::now();
+        let total_steps = session.config.training.steps;
+        let event = Event::RunStarted {
+            directory: directory.map(RunDirectory::path),
+            step: session.progress.step,
+            total_steps,
+            n_parameters: session.params.n_parameters(),
+        };
+        notify(observers, &event)?;
+        let until = stop_after.unwrap_or(total_steps);
+        let checkpoints = directory.map(RunDirectory::checkpoints);
+        let kept = checkpoints.as_ref();
+        let result = fit_unless_stopped(session, until, &is_stop_requested, kept, observers)
+            .map_err(|error| explain_out_of_memory(error, session));
+        let (step, seconds) = (session.progress.step, started.elapsed().as_secs_f64());
+        result.and(notify(observers, &Event::Finished { step, seconds }))
+    }
+}
