@@ -257,8 +257,8 @@ impl ModelConfig {
         (0..self.layers.len().max(1)).filter_map(|i| self.attention_of(i).only_len()).max()
     }
 
-    /// Whether padding at the end of a sequence leaves the states of its other positions as they are without it, so that
-    /// sequences of different lengths may share a batch.
+    /// Whether padding at the end of a sequence leaves the states of its other positions as they are without it, so
+    /// that sequences of different lengths may share a batch.
     pub fn ignores_padding(&self) -> bool {
         (0..self.layers.len().max(1)).all(|i| self.attention_of(i).ignores_padding())
     }

@@ -25,8 +25,8 @@ read_out = "mean"
 tokenizer = { kind = "wordpiece", vocab_size = 600, lowercase = true }
 "#;
 
-/// The labels of `text` with their probabilities, by a model that is trained on `file`: `{"text": "…", "label": "…"}` on each
-/// line, or a `.csv` with these columns.
+/// The labels of `text` with their probabilities, by a model that is trained on `file`: `{"text": "…", "label": "…"}`
+/// on each line, or a `.csv` with these columns.
 pub(crate) fn train_and_classify(file: &Path, text: &str) -> Result<Vec<Classified>> {
     let data = format!("task.data.path={:?}", file.display().to_string());
     let source = ConfigSource::parse(Path::new("own_data.toml"), SETTINGS, &[data])?;

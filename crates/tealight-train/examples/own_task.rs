@@ -1,4 +1,5 @@
-//! Trains a transformer on data of one's own, held in memory: `cargo run --release -p tealight-train --example own_task`
+//! Trains a transformer on data of one's own, held in memory:
+//! `cargo run --release -p tealight-train --example own_task`
 //!
 //! The data are sequences of digits with a class, the digit that occurs most often. A task says what a batch is, which
 //! model it is for, and what its loss is; everything else is settings.

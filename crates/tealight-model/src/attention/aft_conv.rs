@@ -5,9 +5,9 @@
 //! w   = γ (w̃ − mean w̃) / std w̃ + β                                                                       per head
 //! ```
 //!
-//! The channels of a head share one filter and one channel of K, so K has n_heads channels. The reparametrisation learns
-//! the filter's scale γ and mean β separately; γ is initialised near zero, as w is in AFT-full, and β to zero. std
-//! divides by the kernel size and has no ε, so a filter of one tap, whose std is 0, is refused.
+//! The channels of a head share one filter and one channel of K, so K has n_heads channels. The reparametrisation
+//! learns the filter's scale γ and mean β separately; γ is initialised near zero, as w is in AFT-full, and β to zero.
+//! std divides by the kernel size and has no ε, so a filter of one tap, whose std is 0, is refused.
 //!
 //! A causal layer drops the taps on later positions; their w̃ still counts in mean and std.
 //!
@@ -68,7 +68,8 @@ impl AttentionKind for Config {
         let (d_model, len) = (spec.d_model as f64, q_len as f64);
         let core = AttentionCost {
             parameters: n_heads * (n_taps + 2.),
-            // The numerator of each pair in the filter, and the denominator of each head; two scans, counted as two pairs.
+            // The numerator of each pair in the filter, and the denominator of each head; two scans, counted as two
+            // pairs.
             flops: (n_taps + 2.) * len * (2. * d_model + 3. * n_heads),
             // The denominator of each row and head, with its maximum.
             activations: 2. * n_heads * len,

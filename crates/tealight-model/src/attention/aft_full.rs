@@ -6,10 +6,12 @@
 //! ```
 //!
 //! Each channel has its own weights, which depend on the key and on the two positions but not on the query. w is learnt
-//! for absolute positions; a shorter sequence uses the first rows and columns. As in the paper w is factorised, with rank
+//! for absolute positions; a shorter sequence uses the first rows and columns. As in the paper w is factorised, with
+//! rank
 //! 128. It is initialised near zero, where AFT-full equals AFT-simple.
 //!
-//! Cost: O(q_len·kv_len·d_model) time, as one matrix product for all of batch and channels; O(q_len·kv_len) memory for w.
+//! Cost: O(q_len·kv_len·d_model) time, as one matrix product for all of batch and channels; O(q_len·kv_len) memory for
+//! w.
 
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder};

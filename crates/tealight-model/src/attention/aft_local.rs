@@ -53,8 +53,8 @@ impl AttentionKind for Config {
         let d_model = spec.d_model as f64;
         let core = AttentionCost {
             parameters: spec.max_q_len as f64 * n_taps,
-            // The argument of the exponential for each pair in the window; numerator and denominator; two scans over the
-            // positions outside the window, counted as two pairs.
+            // The argument of the exponential for each pair in the window; numerator and denominator; two scans over
+            // the positions outside the window, counted as two pairs.
             flops: 5. * (n_taps + 2.) * len * d_model,
             // The denominator of each row and channel, with its maximum.
             activations: 2. * d_model * len,

@@ -110,8 +110,8 @@ impl AttentionConfig {
         self.settings().ignores_padding()
     }
 
-    /// On sequences of at most `len` positions: why the attention of the TOML table `key` does not do what its kind says;
-    /// `None` if it does.
+    /// On sequences of at most `len` positions: why the attention of the TOML table `key` does not do what its kind
+    /// says; `None` if it does.
     pub fn note(&self, key: &str, len: usize) -> Option<String> {
         let Degenerate { setting, effect, instead } = self.settings().degenerate(len)?;
         Some(format!("`{key}.{setting}` {effect}, so \"{}\" is {instead} here", self.kind()))

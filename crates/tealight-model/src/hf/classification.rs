@@ -9,7 +9,8 @@
 //! ViT                                                            classifier
 //! ```
 //!
-//! All of them read the first position; ModernBERT may read the mean (`classifier_pooling`). [`classifier_head`](crate::classifier_head) has the formula.
+//! All of them read the first position; ModernBERT may read the mean (`classifier_pooling`).
+//! [`classifier_head`](crate::classifier_head) has the formula.
 
 use serde_json::{Map, Value};
 

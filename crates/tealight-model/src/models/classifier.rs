@@ -7,9 +7,9 @@
 //!
 //! `[model.classifier]` puts another dense map before W, as published models have
 //! ([`classifier_head`](crate::classifier_head)): the state is read first, then the head maps it. The backbone's
-//! parameters have the same names as in a [`MaskedLm`](super::masked_lm::MaskedLm), so that training can start
-//! from its checkpoint. `model.lm_head` and `model.tied_output` have no effect here: new runs refuse them, and
-//! `init_from` leaves them out. Regression and several labels at once have the same logits: one number, or one for each label.
+//! parameters have the same names as in a [`MaskedLm`](super::masked_lm::MaskedLm), so that training can start from its
+//! checkpoint. `model.lm_head` and `model.tied_output` have no effect here: new runs refuse them, and `init_from`
+//! leaves them out. Regression and several labels at once have the same logits: one number, or one for each label.
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
@@ -54,7 +54,8 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// Builds the backbone, `pooling` of the read-out `attention`, and `classifier`, names that the heads of language models do not use.
+    /// Builds the backbone, `pooling` of the read-out `attention`, and `classifier`, names that the heads of language
+    /// models do not use.
     pub fn build(
         config: &ModelConfig,
         spec: &ClassifierSpec,

@@ -89,7 +89,8 @@ pub fn export(
     graph.into_bytes()
 }
 
-/// Does nothing at run time: a setting that is added to [`ModelConfig`] does not compile here until this export reads it.
+/// Does nothing at run time: a setting that is added to [`ModelConfig`] does not compile here until this export reads
+/// it.
 fn lists_every_setting(config: &ModelConfig) {
     let ModelConfig {
         // Read where the graph is built.

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The pictures are padded by (size − 1)/2 on each side, with zeros for a convolution and nothing for the maximum. The
-//! maximum is taken before the ReLU here: the two commute, and a ReLU of fewer numbers is cheaper. The convolutions have
-//! a bias if `model.bias` says so; the authors' code has none. Weights begin as N(0, √(2/inputs)), as in the authors'
-//! code (He et al. 2015, <https://arxiv.org/abs/1502.01852>), unless `model.init` is `normal`.
+//! maximum is taken before the ReLU here: the two commute, and a ReLU of fewer numbers is cheaper. The convolutions
+//! have a bias if `model.bias` says so; the authors' code has none. Weights begin as N(0, √(2/inputs)), as in the
+//! authors' code (He et al. 2015, <https://arxiv.org/abs/1502.01852>), unless `model.init` is `normal`.
 //!
 //! Cost: 2·kernel²·inputs·outputs operations per pixel of each convolution.
 

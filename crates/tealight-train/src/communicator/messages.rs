@@ -1,5 +1,5 @@
-//! A transport whose collective calls are messages between pairs of ranks, all under way at once. NCCL has such messages
-//! between GPUs.
+//! A transport whose collective calls are messages between pairs of ranks, all under way at once. NCCL has such
+//! messages between GPUs.
 
 use std::fmt;
 use std::ops::Range;

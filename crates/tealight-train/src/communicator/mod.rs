@@ -1,9 +1,9 @@
 //! Communication between the processes ("ranks") that train one model together.
 //!
-//! [`Ranks`](ranks::Ranks) is what the rest of the crate uses; gradients go by a [`transport`]. A [`Communicator`] moves
-//! bytes and nothing else. Sums are computed by the ranks, in one order whatever the number of ranks is, so that an MPI
-//! library cannot change a result. There are three: [`alone`], one process; [`threads`], ranks
-//! that are threads of one process, for tests; and [`mpi`], processes of an MPI job.
+//! [`Ranks`](ranks::Ranks) is what the rest of the crate uses; gradients go by a [`transport`]. A [`Communicator`]
+//! moves bytes and nothing else. Sums are computed by the ranks, in one order whatever the number of ranks is, so that
+//! an MPI library cannot change a result. There are three: [`alone`], one process; [`threads`], ranks that are threads
+//! of one process, for tests; and [`mpi`], processes of an MPI job.
 //!
 //! All ranks call the same functions in the same order (collective calls), and each call returns when this rank's part
 //! in it is done.
@@ -71,8 +71,9 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// As [`Self::exchange`].
     fn gather_in_place(&self, bytes: &mut [u8], lens: &[usize]) -> Result<(), CommunicationError>;
 
-    /// As [`Self::gather_in_place`], where each rank sends to each other rank itself (`MPI_Alltoallv`), which no library
-    /// makes slow. Where several ranks share the connection of a computer, the same bytes go through it several times.
+    /// As [`Self::gather_in_place`], where each rank sends to each other rank itself (`MPI_Alltoallv`), which no
+    /// library makes slow. Where several ranks share the connection of a computer, the same bytes go through it several
+    /// times.
     ///
     /// # Errors
     /// As [`Self::exchange`].

@@ -1,7 +1,7 @@
 //! How tensors travel between ranks: through the memory of the host, or from GPU to GPU.
 //!
-//! A transport moves numbers as a [`Communicator`](super::Communicator) moves bytes. Sums are those of [`sum_in_order`],
-//! whatever moves them, so no transport changes a bit.
+//! A transport moves numbers as a [`Communicator`](super::Communicator) moves bytes. Sums are those of
+//! [`sum_in_order`], whatever moves them, so no transport changes a bit.
 
 use std::fmt;
 use std::ops::Range;

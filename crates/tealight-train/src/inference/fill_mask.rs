@@ -255,8 +255,8 @@ pub(crate) fn batches(
     batches.map(range).collect()
 }
 
-/// The format of the fill-mask pipeline of `transformers`: a list of candidates for one mask, a list of lists for several
-/// masks; for several texts, a list of those.
+/// The format of the fill-mask pipeline of `transformers`: a list of candidates for one mask, a list of lists for
+/// several masks; for several texts, a list of those.
 pub fn as_pipeline(filled: &[Vec<Vec<Candidate>>]) -> Value {
     let of_text = |masks: &Vec<Vec<Candidate>>| match masks.as_slice() {
         [one] => json!(one),

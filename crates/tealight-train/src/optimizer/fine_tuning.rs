@@ -1,5 +1,6 @@
-//! Freezing, and a learning rate per layer that decreases with the distance from the output (Howard & Ruder 2018, "ULMFiT", §3.2, <https://arxiv.org/abs/1801.06146>; Clark et
-//! al. 2020, "ELECTRA", §3.1, <https://arxiv.org/abs/2003.10555>).
+//! Freezing, and a learning rate per layer that decreases with the distance from the output (Howard & Ruder 2018,
+//! "ULMFiT", §3.2, <https://arxiv.org/abs/1801.06146>; Clark et al. 2020, "ELECTRA", §3.1,
+//! <https://arxiv.org/abs/2003.10555>).
 //!
 //! ```text
 //! lr(θ) = lr · decayᵈ        d = 0                 the head, and all that belongs to no layer

@@ -34,7 +34,8 @@ tealight_model::choice! {
         "adamw" => AdamW(adamw::Config),
         /// Stochastic gradient descent with momentum (Sutskever et al. 2013).
         "sgd" => Sgd(sgd::Config),
-        /// The sign of a momentum: every element changes by the learning rate; half the memory of Adam (Chen et al. 2023).
+        /// The sign of a momentum: every element changes by the learning rate; half the memory of Adam (Chen et al.
+        /// 2023).
         "lion" => Lion(lion::Config),
         /// Orthogonal momentum for matrices, AdamW for the rest (Jordan et al. 2024).
         "muon" => Muon(muon::Config),

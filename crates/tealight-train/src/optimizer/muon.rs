@@ -13,9 +13,10 @@
 //! decay. Weights are `(outputs, inputs)`: rows are outputs.
 //!
 //! Muon updates the matrices whose name matches one of `matrices`: by default the weights of all linear maps within
-//! layers, also of encoders and decoders. The kernels `(outputs, rows, columns, inputs)` of a convolution are the matrix
-//! `(outputs, rows · columns · inputs)`, as in the post. `AdamW` updates the rest (embeddings, positions, the output layer,
-//! biases, gains) with settings of its own (`[optimizer.adamw]`); the schedule scales its learning rate by the same factor.
+//! layers, also of encoders and decoders. The kernels `(outputs, rows, columns, inputs)` of a convolution are the
+//! matrix `(outputs, rows · columns · inputs)`, as in the post. `AdamW` updates the rest (embeddings, positions, the
+//! output layer, biases, gains) with settings of its own (`[optimizer.adamw]`); the schedule scales its learning rate
+//! by the same factor.
 
 use tealight_model::{names, pattern};
 use tealight_ops::muon::{self, Hyper, Slot};

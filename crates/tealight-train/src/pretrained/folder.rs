@@ -33,8 +33,8 @@ const MODEL: &str = "model.safetensors";
 pub struct HfFolder {
     /// The content of its `config.json`.
     pub description: Description,
-    /// `false` if the files of a language model hold only the encoder of a masked language model, as `BertModel` saved by
-    /// sentence-transformers does.
+    /// `false` if the files of a language model hold only the encoder of a masked language model, as `BertModel` saved
+    /// by sentence-transformers does.
     pub has_head: bool,
     /// All parameters of the model, under Tealight's names, in f32.
     pub weights: NamedTensors,

@@ -68,8 +68,8 @@ impl Pretrained {
             _ if reads_text => Some(self.task_settings(kind)?),
             _ => None,
         };
-        // Only a masked language model has `[model.lm_head]`, only classifiers have `[model.classifier]`, and classifiers
-        // have no output over the vocabulary.
+        // Only a masked language model has `[model.lm_head]`, only classifiers have `[model.classifier]`, and
+        // classifiers have no output over the vocabulary.
         let mut model = self.model.clone();
         if kind != Some("masked_lm") {
             model.lm_head = None;
@@ -86,8 +86,8 @@ impl Pretrained {
         Ok(source.filled_in(&format!("the model in {}", self.origin.display()), &base)?)
     }
 
-    /// Copies into `params` every parameter of the same name. `grid` is that of the patches of a model of pictures: learned
-    /// positions of another grid are interpolated. A head with another number of classes is left out.
+    /// Copies into `params` every parameter of the same name. `grid` is that of the patches of a model of pictures:
+    /// learned positions of another grid are interpolated. A head with another number of classes is left out.
     ///
     /// # Errors
     /// If another parameter of the same name has another shape, or if no name is the same.

@@ -118,8 +118,8 @@ impl Manifest {
     }
 }
 
-/// What it means that a run which started with the instructions `then` continues with `now`; `None` if they are the same
-/// or not known.
+/// What it means that a run which started with the instructions `then` continues with `now`; `None` if they are the
+/// same or not known.
 pub fn changed_instructions(
     then: Option<&Instructions>,
     now: Option<&Instructions>,

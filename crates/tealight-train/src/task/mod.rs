@@ -1,8 +1,8 @@
 //! Tasks: what a model is trained on, how it is measured, and what the commands need of both.
 //!
-//! A task is a folder here and one line in the list of [`TaskConfig`]. Its settings implement [`TaskSettings`]
-//! and [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report [`TaskReport`]. Code for any
-//! task is a [`TaskVisitor`]: outside of `pretrained`, which names the tasks of texts and pictures, nothing else matches on the
+//! A task is a folder here and one line in the list of [`TaskConfig`]. Its settings implement [`TaskSettings`] and
+//! [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report [`TaskReport`]. Code for any task is a
+//! [`TaskVisitor`]: outside of `pretrained`, which names the tasks of texts and pictures, nothing else matches on the
 //! kind.
 
 pub(crate) mod attention_map;
@@ -295,8 +295,9 @@ pub trait Task: Sync {
         Ok(Vec::new())
     }
 
-    /// What the model makes of a few fixed examples of the validation split; by default none. It draws no random numbers
-    /// that anything else draws, and takes a small part of the time of an evaluation. `model` is built without gradients.
+    /// What the model makes of a few fixed examples of the validation split; by default none. It draws no random
+    /// numbers that anything else draws, and takes a small part of the time of an evaluation. `model` is built without
+    /// gradients.
     fn samples(&self, _model: &Self::Model) -> Result<Vec<Sample>> {
         Ok(Vec::new())
     }

@@ -8,8 +8,8 @@ use crate::storage::tensors::NamedTensors;
 use crate::task::Task;
 
 impl<T: Task> Session<T> {
-    /// Estimated bytes of training by one of `n_ranks` processes: parameters, gradients, moments, and the activations of a
-    /// batch.
+    /// Estimated bytes of training by one of `n_ranks` processes: parameters, gradients, moments, and the activations
+    /// of a batch.
     pub fn memory_needed(&self, n_ranks: usize) -> f64 {
         let estimate = self.task.estimate(&self.config.model);
         limits::memory(&self.config, &estimate, self.bytes_per_activation(), n_ranks)

@@ -1,7 +1,7 @@
 //! What a run writes while it trains: checkpoints, and events to observers.
 //!
-//! Where several ranks train together, rank 0 alone writes. All ranks call the functions here, and an error of rank 0 is
-//! an error of all.
+//! Where several ranks train together, rank 0 alone writes. All ranks call the functions here, and an error of rank 0
+//! is an error of all.
 
 use crate::error::{BadStepReport, Error, Result};
 use crate::observer::{Event, Observers, notify};

@@ -1,5 +1,5 @@
-//! Several ranks train one model. The ranks are threads here; `scripts/cluster_check.sh` repeats the checks with processes
-//! of MPI.
+//! Several ranks train one model. The ranks are threads here; `scripts/cluster_check.sh` repeats the checks with
+//! processes of MPI.
 
 #[path = "../common/any_task.rs"]
 mod any_task;

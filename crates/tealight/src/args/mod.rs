@@ -77,7 +77,8 @@ impl Output {
 }
 
 impl Arguments {
-    /// The arguments of this process. `--help` and errors of the arguments end it, in the colours that `--color` asks for.
+    /// The arguments of this process. `--help` and errors of the arguments end it, in the colours that `--color` asks
+    /// for.
     pub(crate) fn of_process() -> Self {
         style::choose(color(std::env::args_os().skip(1)));
         Self::parse()

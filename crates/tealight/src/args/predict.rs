@@ -90,7 +90,8 @@ pub(crate) struct Classify {
     pub(crate) model: Model,
     #[command(flatten)]
     pub(crate) computation: Computation,
-    /// Texts to classify, or pictures: PNG and JPEG files, or folders of them; `-` reads one per line from standard input
+    /// Texts to classify, or pictures: PNG and JPEG files, or folders of them; `-` reads one per line from standard
+    /// input
     #[arg(value_name = "TEXT|PICTURE", required_unless_present = "file")]
     pub(crate) texts: Vec<String>,
     /// Second text of a pair, once for each text

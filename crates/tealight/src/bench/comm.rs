@@ -180,8 +180,8 @@ fn time_exchange(ranks: &Ranks, len: usize) -> Result<Duration> {
     Ok(times[1])
 }
 
-/// The bytes per second at which the second half of `megabytes` travels, where `seconds` are the times of the whole and of
-/// half of it: neither latency nor anything else that every exchange takes is counted.
+/// The bytes per second at which the second half of `megabytes` travels, where `seconds` are the times of the whole and
+/// of half of it: neither latency nor anything else that every exchange takes is counted.
 fn bandwidth(n_ranks: usize, megabytes: f64, seconds: [f64; 2], latency: f64) -> f64 {
     let n = n_ranks as f64;
     let bytes = |megabytes: f64| 2. * (n - 1.) / n * megabytes * 1e6;

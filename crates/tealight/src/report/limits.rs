@@ -26,7 +26,8 @@ pub(super) const BASELINES: [(&str, &str); 6] = [
 ];
 pub(super) const BAYES: &str = "Bayes limit";
 
-/// The limits of a run. The Bayes limit of the weather follows from its rule, so it is known before the run is finished.
+/// The limits of a run. The Bayes limit of the weather follows from its rule, so it is known before the run is
+/// finished.
 pub(super) fn limits(run: &RunData) -> Vec<Limit> {
     let mut limits = of_rule(run);
     let report = run.report.as_ref().and_then(Value::as_object).into_iter().flatten();

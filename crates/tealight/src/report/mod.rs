@@ -15,12 +15,13 @@
 //! - [`page::page`] with [`Form::Live`](page::Form::Live) gives the page without `<meta>` policy, with a script of the
 //!   server at its end. [`page::policy`] is the value of the header `Content-Security-Policy` for the same form; it
 //!   allows `connect-src 'self'`.
-//! - [`update::update`] gives what has changed in a run, as just read, since a [`Cursor`](read::cursor::Cursor): status, numbers
-//!   and lines of `metrics.jsonl`. The page holds the cursor of each run that it was made with: `tealight.runs[i].cursor`.
-//! - In the page, `tealight.update(i, change)` takes such a change for run `i` (counted from 0, in the order of the page)
-//!   and updates numbers and charts. The server's script connects the two.
-//! - A change whose `structure` differs from that of the page, `tealight.runs[i].structure`, tells that a new page would have
-//!   other parts, such as samples or results. `tealight.renew(document)` takes them over from such a page.
+//! - [`update::update`] gives what has changed in a run, as just read, since a [`Cursor`](read::cursor::Cursor):
+//!   status, numbers and lines of `metrics.jsonl`. The page holds the cursor of each run that it was made with:
+//!   `tealight.runs[i].cursor`.
+//! - In the page, `tealight.update(i, change)` takes such a change for run `i` (counted from 0, in the order of the
+//!   page) and updates numbers and charts. The server's script connects the two.
+//! - A change whose `structure` differs from that of the page, `tealight.runs[i].structure`, tells that a new page
+//!   would have other parts, such as samples or results. `tealight.renew(document)` takes them over from such a page.
 //!
 //! ```js
 //! const source = new EventSource("/events?cursor=" + tealight.runs[0].cursor);

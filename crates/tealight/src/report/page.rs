@@ -85,8 +85,8 @@ fn title(runs: &[RunData]) -> String {
     }
 }
 
-/// The content security policy of a page: its own scripts and styles by their hashes, pictures inside of the page, and, of
-/// a live page, connections to its server.
+/// The content security policy of a page: its own scripts and styles by their hashes, pictures inside of the page, and,
+/// of a live page, connections to its server.
 pub(crate) fn policy(form: Form<'_>) -> String {
     let (script, connections) = match form {
         Form::File => (String::new(), ""),

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use tealight_train::observer::jsonl::{BAD_STEP_SPLITS, Entry};
 
-/// Stretches of a whole series, each of which keeps its smallest and largest value. A page of several runs divides them.
+/// Stretches of a whole series, each of which keeps its smallest and largest value. A page of several runs divides
+/// them.
 pub(super) const N_STRETCHES: usize = 800;
 
 /// The values of one metric of a split, at the steps where they were logged.
@@ -101,8 +102,8 @@ impl Series {
         self.steps.iter().zip(&self.values).filter_map(|(step, value)| Some((*step, (*value)?)))
     }
 
-    /// At most two points of each of `n` stretches, those of the smallest and of the largest value, the first value that
-    /// is not finite, and the ends of the series.
+    /// At most two points of each of `n` stretches, those of the smallest and of the largest value, the first value
+    /// that is not finite, and the ends of the series.
     pub(crate) fn thinned(&self, n: usize) -> Self {
         let len = self.steps.len();
         if len <= 2 * n {

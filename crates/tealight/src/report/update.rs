@@ -22,8 +22,8 @@ pub(crate) struct Change {
     marks: Vec<Mark>,
 }
 
-/// What has changed in `run`, as just read, since `cursor`; everything, thinned, if lines were taken back, or if those since
-/// the cursor were read so long ago that they are forgotten.
+/// What has changed in `run`, as just read, since `cursor`; everything, thinned, if lines were taken back, or if those
+/// since the cursor were read so long ago that they are forgotten.
 pub(crate) fn update(run: &RunData, cursor: Cursor) -> Change {
     let log = &run.log;
     let n_new = log.cursor.n_lines.checked_sub(cursor.n_lines);

@@ -20,8 +20,8 @@ use crate::terminal::output::{log, warn};
 /// `command` alone.
 ///
 /// # Errors
-/// If the ranks cannot communicate from the start. An error of `command` is reported here: by rank 0 alone, if all ranks
-/// know of it; otherwise by the rank that failed, which ends the job, as others may wait for it.
+/// If the ranks cannot communicate from the start. An error of `command` is reported here: by rank 0 alone, if all
+/// ranks know of it; otherwise by the rank that failed, which ends the job, as others may wait for it.
 pub(crate) fn run(
     command: impl FnOnce(&Ranks, Option<&Mpi>) -> Result<ExitCode>,
 ) -> Result<ExitCode> {

@@ -41,8 +41,8 @@ impl fmt::Display for DeviceName {
 }
 
 impl DeviceName {
-    /// The device of one of several processes on a host, counted from 0: the first uses this GPU, the next the GPU after
-    /// it, and so on.
+    /// The device of one of several processes on a host, counted from 0: the first uses this GPU, the next the GPU
+    /// after it, and so on.
     pub(crate) fn of_process(self, number: usize) -> Self {
         match self {
             Self::Cuda(ordinal) => Self::Cuda(ordinal + number),

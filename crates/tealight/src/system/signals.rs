@@ -1,6 +1,7 @@
 //! SIGINT, SIGTERM and SIGUSR1: the first stops a run after its current step, the second ends the process.
 //!
-//! `mpirun` passes SIGUSR1 on to its processes and waits, and `sbatch --signal=USR1@120` sends it before the time is up.
+//! `mpirun` passes SIGUSR1 on to its processes and waits, and `sbatch --signal=USR1@120` sends it before the time is
+//! up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! Several processes of an MPI job. Tests that need MPI run where `mpirun` is found; `scripts/cluster_check.sh` installs
-//! it and checks more.
+//! Several processes of an MPI job. Tests that need MPI run where `mpirun` is found; `scripts/cluster_check.sh`
+//! installs it and checks more.
 
 use std::process::Command;
 

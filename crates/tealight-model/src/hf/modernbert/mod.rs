@@ -102,7 +102,8 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 /// What `classifier_pooling` can say.
 const READ_OUTS: [ReadOut; 2] = [ReadOut::Cls, ReadOut::Mean];
 
-/// The head of a classifier, which is that of the masked language model with another output. The state is read before it.
+/// The head of a classifier, which is that of the masked language model with another output. The state is read before
+/// it.
 fn read_head(keys: &mut Keys, config: &ModelConfig) -> HfResult<(ClassifierHead, ReadOut)> {
     let pooling = keys.word("classifier_pooling", ReadOut::Cls.name())?;
     let read_out = READ_OUTS.into_iter().find(|known| known.name() == pooling);

@@ -9,8 +9,8 @@ use crate::backend::buffer::{View, contiguous, tensor, unwritten};
 use crate::backend::choice::dispatch;
 use crate::backend::element::Element;
 
-/// The sum of `terms`, of one shape and dtype. They are put on a stack, one after the other; `additions` says for each how
-/// often the upper two numbers on the stack are then replaced by their sum.
+/// The sum of `terms`, of one shape and dtype. They are put on a stack, one after the other; `additions` says for each
+/// how often the upper two numbers on the stack are then replaced by their sum.
 ///
 /// ```text
 /// additions of a, b, c, d     sum
@@ -77,7 +77,8 @@ fn leaves_one(n_terms: usize, additions: &[usize]) -> bool {
 fn add_up<T: Element>(total: &mut [T], terms: &[&Tensor], additions: &[usize]) -> Result<()> {
     const BLOCK: usize = 2048;
     let terms = terms.iter().map(|term| View::<T>::of(term)).collect::<Result<Vec<_>>>()?;
-    // The lowest number of the stack is in `total`, the others are here. Only a term that no addition follows is stored.
+    // The lowest number of the stack is in `total`, the others are here. Only a term that no addition follows is
+    // stored.
     let n_stored = additions.iter().filter(|&&n| n == 0).count();
     let mut above = vec![[T::ZERO; BLOCK]; n_stored - 1];
     for (number, lowest) in total.chunks_mut(BLOCK).enumerate() {

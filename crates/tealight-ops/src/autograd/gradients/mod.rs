@@ -166,8 +166,8 @@ impl Gradients {
         Ok(())
     }
 
-    /// The sum of the squares of each gradient, accumulated in f64; `None` where there is no gradient. Each is a function
-    /// of its gradient alone. Synchronises with the GPU.
+    /// The sum of the squares of each gradient, accumulated in f64; `None` where there is no gradient. Each is a
+    /// function of its gradient alone. Synchronises with the GPU.
     pub fn sums_of_squares(&self) -> Result<Vec<Option<f64>>> {
         let mut sums = vec![None; self.entries.len()];
         let all: Vec<_> =
@@ -187,8 +187,8 @@ impl Gradients {
         Ok(sums)
     }
 
-    /// The Euclidean norm of all gradients together, accumulated in f64, in the order of the parameters. Synchronises with
-    /// the GPU.
+    /// The Euclidean norm of all gradients together, accumulated in f64, in the order of the parameters. Synchronises
+    /// with the GPU.
     pub fn norm(&self) -> Result<f64> {
         Ok(self.sums_of_squares()?.into_iter().flatten().sum::<f64>().sqrt())
     }

@@ -1,5 +1,5 @@
-//! A backward pass that hands over each gradient as soon as it is final, so that it can be sent to other processes while
-//! the rest of the pass runs.
+//! A backward pass that hands over each gradient as soon as it is final, so that it can be sent to other processes
+//! while the rest of the pass runs.
 //!
 //! A gradient is final when nothing that has yet to run can add to it; [`reads`](crate::autograd::graph::reads) says
 //! how that is known. Should a gradient arrive for a parameter that was handed over, the pass ends with an error.

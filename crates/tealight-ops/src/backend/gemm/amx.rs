@@ -1,8 +1,8 @@
 //! Products whose operands are rounded to bf16 while they are packed, by AMX. Sums are f32.
 //!
 //! A tile is a register of 16 rows of 64 bytes. TDPBF16PS multiplies a tile of A, 16 rows of 32 depths, by a tile of B,
-//! 32 depths of 16 columns, and adds the product to a tile of C, 16 rows of 16 columns in f32. A pair is the bf16 of two
-//! consecutive depths. The terms of even and of odd depths are summed apart:
+//! 32 depths of 16 columns, and adds the product to a tile of C, 16 rows of 16 columns in f32. A pair is the bf16 of
+//! two consecutive depths. The terms of even and of odd depths are summed apart:
 //!
 //! ```text
 //! even ← fma(a_i,2p   b_2p,j    even)     p = 0, 1, .. 15, from even = 0
@@ -165,8 +165,8 @@ macro_rules! prefetch_c {
 struct Sums([[f32; WIDTH]; WIDTH]);
 
 impl Sums {
-    /// A B, for a panel of B. Rows of A that are read after this strip are prefetched from `next` on, and those of C that
-    /// are `written` with these sums.
+    /// A B, for a panel of B. Rows of A that are read after this strip are prefetched from `next` on, and those of C
+    /// that are `written` with these sums.
     ///
     /// # Safety
     /// A and B are packed, and the tiles have their shapes.

@@ -25,8 +25,9 @@ pub(super) struct Kernel<T: 'static> {
     pub(super) block_depth: usize,
     /// The most columns of a block of B, which is packed into the second-level cache.
     pub(super) block_columns: usize,
-    /// With more multiply-adds, the number of tasks and the size of each grow as the square root of work / `large_task`:
-    /// in larger blocks A and B are packed less often, with more blocks a slow thread delays the others less.
+    /// With more multiply-adds, the number of tasks and the size of each grow as the square root of work /
+    /// `large_task`: in larger blocks A and B are packed less often, with more blocks a slow thread delays the others
+    /// less.
     pub(super) large_task: usize,
     /// How many times as high as wide a task's block of C is if A is not packed.
     pub(super) height: usize,

@@ -150,8 +150,8 @@ impl<'a, T: Lanes> Product<'a, T> {
         })
     }
 
-    /// Splits the product into about `n_tasks` tasks. Their blocks of C are about square, because A is packed once
-    /// per column of blocks and B once per row of blocks. If A is not packed, blocks are `height` times as high as wide.
+    /// Splits the product into about `n_tasks` tasks. Their blocks of C are about square, because A is packed once per
+    /// column of blocks and B once per row of blocks. If A is not packed, blocks are `height` times as high as wide.
     /// They begin at multiples of `width` columns.
     pub(super) fn cut(
         self,

@@ -50,8 +50,8 @@ pub(super) struct Next<T> {
 }
 
 impl<T> Next<T> {
-    /// The rows that tile number `tile` of `n_tiles` prefetches, if the next strip has `n_rows`. Each tile takes two; if that
-    /// is too few, the others are not prefetched.
+    /// The rows that tile number `tile` of `n_tiles` prefetches, if the next strip has `n_rows`. Each tile takes two;
+    /// if that is too few, the others are not prefetched.
     #[inline(always)]
     pub(super) fn rows(&self, tile: usize, n_tiles: usize, n_rows: usize) -> [*const T; 2] {
         let row = |i: usize| self.first.wrapping_add(i * self.row_stride);

@@ -26,9 +26,9 @@ impl Bf16 {
 
     /// The fastest of the processor, if it is faster than f32.
     ///
-    /// Tiles are: on one thread of Granite Rapids, products reached 772 to 938 GFLOP/s by them, 145 to 181 in f32 and 107
-    /// to 116 by VDPBF16PS, which there is slower than f32 and is used only if `TEALIGHT_SIMD` asks for it. On AMD's
-    /// processors VDPBF16PS has twice the rate of a multiply-add in f32 (measured on Zen 5).
+    /// Tiles are: on one thread of Granite Rapids, products reached 772 to 938 GFLOP/s by them, 145 to 181 in f32 and
+    /// 107 to 116 by VDPBF16PS, which there is slower than f32 and is used only if `TEALIGHT_SIMD` asks for it. On
+    /// AMD's processors VDPBF16PS has twice the rate of a multiply-add in f32 (measured on Zen 5).
     pub(super) fn best() -> Option<Self> {
         let available = Self::available();
         let is_fast = |bf16: &&Self| **bf16 == Self::Amx || is_amd();

@@ -105,8 +105,8 @@ pub fn aft_full(
 
 /// `key (batch, len, d_model)`, `value` likewise, `w (len, 2 window − 1)` → `(batch, len, d_model)`
 ///
-/// `w[t, window − 1 + t' − t]` belongs to the pair (t, t') with |t − t'| < window. Keys farther away are read with w = 0.
-/// Entries of `w` for keys outside the sequence, or in the future of a causal one, have no influence.
+/// `w[t, window − 1 + t' − t]` belongs to the pair (t, t') with |t − t'| < window. Keys farther away are read with w =
+/// 0. Entries of `w` for keys outside the sequence, or in the future of a causal one, have no influence.
 ///
 /// # Errors
 /// If shapes do not match.
@@ -138,8 +138,8 @@ pub fn aft_local(
 /// `key (batch, len, n_heads)`, `value (batch, len, n_heads, head_dim)`, `w (n_heads, kernel_size)` →
 /// `(batch, len, n_heads, head_dim)`
 ///
-/// A head's channels share key and filter. Keys outside the filter are read with w = 0. Taps outside the sequence, or in
-/// the future of a causal one, have no influence.
+/// A head's channels share key and filter. Keys outside the filter are read with w = 0. Taps outside the sequence, or
+/// in the future of a causal one, have no influence.
 ///
 /// # Errors
 /// If shapes do not match.

@@ -1,5 +1,5 @@
-//! Depthwise convolution along the sequence: each head has one kernel, which its features share. Nyströmformer (Xiong et al. 2021, <https://arxiv.org/abs/2102.03902>, §3.3) adds
-//! the convolution of the values to the context.
+//! Depthwise convolution along the sequence: each head has one kernel, which its features share. Nyströmformer (Xiong
+//! et al. 2021, <https://arxiv.org/abs/2102.03902>, §3.3) adds the convolution of the values to the context.
 //!
 //! ```text
 //! y_t  = Σⱼ wⱼ x_{t+j−r},    r = (kernel − 1) / 2, x = 0 outside of the sequence and at padding

@@ -36,7 +36,8 @@ pub struct Scored {
     pub hits: Tensor,
 }
 
-/// `x (n, in)`, a map to one output per class, `labels (n)` → the sum over the rows whose label is not [`IGNORE_INDEX`](crate::ops::cross_entropy::IGNORE_INDEX).
+/// `x (n, in)`, a map to one output per class, `labels (n)` → the sum over the rows whose label is not
+/// [`IGNORE_INDEX`](crate::ops::cross_entropy::IGNORE_INDEX).
 ///
 /// The same as [`linear()`], [`cross_entropy()`] and [`hits`], one after the other.
 ///

@@ -51,8 +51,8 @@ pub struct Hyper {
     pub gradient_scale: f64,
 }
 
-/// A matrix, its gradient and its momentum, which starts as zeros. All have one shape. A parameter of more axes, such as the
-/// kernels `(outputs, rows, columns, inputs)` of a convolution, is read as the matrix `(outputs, all others)`.
+/// A matrix, its gradient and its momentum, which starts as zeros. All have one shape. A parameter of more axes, such
+/// as the kernels `(outputs, rows, columns, inputs)` of a convolution, is read as the matrix `(outputs, all others)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot<'a> {
     /// θ.
@@ -111,8 +111,8 @@ pub fn step_all(slots: &[Slot<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Updates matrices of one shape with the same hyper-parameters, except learning rate, scale and weight decay. A few are
-/// orthogonalised at once, so that the threads share their products.
+/// Updates matrices of one shape with the same hyper-parameters, except learning rate, scale and weight decay. A few
+/// are orthogonalised at once, so that the threads share their products.
 fn step_of_one_shape(slots: &[Slot<'_>]) -> Result<()> {
     /// Elements of matrices that are orthogonalised at once: 16 MiB in f32.
     const AT_ONCE: usize = 1 << 22;

@@ -242,8 +242,8 @@ impl<H: Copy + Send + Sync> World for Started<H> {
         self.assert_parts(bytes, send);
         self.assert_parts(bytes, receive);
         let buffer = target(bytes);
-        // SAFETY: there is a part for each rank, all lie within the buffer, and none that is written overlaps with one that
-        // is read (`Pairs`).
+        // SAFETY: there is a part for each rank, all lie within the buffer, and none that is written overlaps with one
+        // that is read (`Pairs`).
         self.call("MPI_Alltoallv", |Functions { handles, alltoallv, .. }| unsafe {
             alltoallv(
                 buffer.cast_const(),

@@ -1,4 +1,5 @@
-//! NCCL's library, opened while the program runs: the program needs none to start. <https://docs.nvidia.com/deeplearning/nccl>
+//! NCCL's library, opened while the program runs: the program needs none to start.
+//! <https://docs.nvidia.com/deeplearning/nccl>
 
 #![expect(unsafe_code, reason = "a library's functions are found by name, without their types")]
 
@@ -164,8 +165,9 @@ impl Job {
     /// Submits all transfers to `stream`, where they run together.
     ///
     /// # Safety
-    /// The addresses are of memory of the GPU of [`Library::join`], which is current on this thread. Until the transfers
-    /// have run, what is sent does not change, and what is received is used by nothing but later work of `stream`.
+    /// The addresses are of memory of the GPU of [`Library::join`], which is current on this thread. Until the
+    /// transfers have run, what is sent does not change, and what is received is used by nothing but later work of
+    /// `stream`.
     pub(super) unsafe fn submit(
         &self,
         sent: &[Transfer],

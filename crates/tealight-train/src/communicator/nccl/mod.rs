@@ -1,8 +1,8 @@
 //! Tensors from GPU to GPU, by NCCL (the feature `nccl`).
 //!
-//! NCCL moves bytes, as MPI does: its sums depend on the number of ranks. Each rank adds on its GPU, in the order of the
-//! tree. Its library is opened while the program runs (`TEALIGHT_NCCL` names another than `libnccl.so.2`), and its id of
-//! the job goes by the ranks' communicator.
+//! NCCL moves bytes, as MPI does: its sums depend on the number of ranks. Each rank adds on its GPU, in the order of
+//! the tree. Its library is opened while the program runs (`TEALIGHT_NCCL` names another than `libnccl.so.2`), and its
+//! id of the job goes by the ranks' communicator.
 //!
 //! Transfers run on the one stream of the GPU, in the order of the kernels before and after them; so memory needs no
 //! further care, and nothing runs beside them on the GPU.
@@ -74,8 +74,8 @@ impl PointToPoint for Gpus {
         let stream = self.gpu.cuda_stream();
         stream.context().bind_to_thread().map_err(candle_core::Error::wrap)?;
         let (sent, received) = (transfers(send, sent)?, transfers(&receive, received)?);
-        // SAFETY: the addresses are of `send` and `receive`, on the GPU of the job. All work on it is on this stream, in
-        // which also their memory is freed, and nobody else has `receive` yet.
+        // SAFETY: the addresses are of `send` and `receive`, on the GPU of the job. All work on it is on this stream,
+        // in which also their memory is freed, and nobody else has `receive` yet.
         unsafe { self.job.submit(&sent, &received, stream.cu_stream().cast()) }?;
         Ok(receive)
     }

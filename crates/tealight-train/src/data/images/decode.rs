@@ -1,7 +1,7 @@
 //! Decodes PNG (RFC 2083) and JPEG (ITU-T T.81). The content decides which it is, not the name of the file.
 //!
-//! Palettes become colours, and transparency is dropped, as Pillow's conversion to RGB does. Of 16 bits per channel, the
-//! upper 8 are kept; Pillow clips those of grey pictures at 255. The orientation in the metadata is applied, as
+//! Palettes become colours, and transparency is dropped, as Pillow's conversion to RGB does. Of 16 bits per channel,
+//! the upper 8 are kept; Pillow clips those of grey pictures at 255. The orientation in the metadata is applied, as
 //! `transformers` does when it opens a picture.
 
 use std::io::Cursor;

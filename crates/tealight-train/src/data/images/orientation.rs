@@ -14,7 +14,8 @@ const SHORT: u16 = 3;
 /// Bytes of an entry: tag u16, type u16, count u32, value.
 const ENTRY: usize = 12;
 
-/// The orientation, from 1 to 8, in Exif data, which have the form of a TIFF file; 1 if they are damaged or do not tell.
+/// The orientation, from 1 to 8, in Exif data, which have the form of a TIFF file; 1 if they are damaged or do not
+/// tell.
 pub(super) fn of_exif(exif: &[u8]) -> u8 {
     orientation(exif).filter(|value| (1..=8).contains(value)).map_or(1, |value| value as u8)
 }

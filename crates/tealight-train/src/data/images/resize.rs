@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Weights have 22 bits of fixed point and each of the two passes rounds to 8 bits, so that the result is Pillow's bit
-//! for bit. As in Pillow 13, the width is changed first, unless the height shrinks by more than twice as many pixels as the
-//! width; earlier versions always change the width first.
+//! for bit. As in Pillow 13, the width is changed first, unless the height shrinks by more than twice as many pixels as
+//! the width; earlier versions always change the width first.
 
 use tealight_model::names;
 
@@ -37,8 +37,8 @@ names! {
     }
 }
 
-/// The most pixels of a picture that is resized before its middle is cut out: a long line one pixel high would need more
-/// than memory holds.
+/// The most pixels of a picture that is resized before its middle is cut out: a long line one pixel high would need
+/// more than memory holds.
 const MAX_PIXELS: usize = 1 << 27;
 /// Bits after the point of a weight.
 const BITS: u32 = 22;
@@ -175,8 +175,8 @@ fn along(pixels: &[u8], taps: &[Taps], inner: usize) -> Vec<u8> {
     resized
 }
 
-/// The middle of a picture: `rows` x `columns` pixels. Of an odd rest, the larger part is below and on the right, as in the
-/// image processors of transformers.
+/// The middle of a picture: `rows` x `columns` pixels. Of an odd rest, the larger part is below and on the right, as in
+/// the image processors of transformers.
 fn cut_out(picture: &Picture, [rows, columns]: [usize; 2]) -> Picture {
     let PictureSize { height, width, channels } = picture.size;
     let (top, left) = ((height - rows) / 2, (width - columns) / 2);

@@ -21,9 +21,9 @@ pub(super) struct Splits {
 }
 
 impl Splits {
-    /// The splits that the source gives, with a note if `share` is set. If it holds out nothing, `share` of each class is
-    /// held out: the pictures whose names have the smallest random numbers, so that a picture that is added moves few
-    /// others.
+    /// The splits that the source gives, with a note if `share` is set. If it holds out nothing, `share` of each class
+    /// is held out: the pictures whose names have the smallest random numbers, so that a picture that is added moves
+    /// few others.
     pub(super) fn new(store: &PictureStore, share: Option<f64>, seed: u64) -> Result<Self> {
         let of =
             |split| (0..store.n()).filter(move |&picture| store.split_of(picture) == Some(split));

@@ -24,8 +24,8 @@ impl Pretrained {
         SentenceSettings::read(&self.folder, self.model.d_model)
     }
 
-    /// The files of sentence-transformers for a folder that is exported; none if this one has none, or asks for what Tealight
-    /// does not compute.
+    /// The files of sentence-transformers for a folder that is exported; none if this one has none, or asks for what
+    /// Tealight does not compute.
     ///
     /// # Errors
     /// If the folder truncates texts on the left, which no file that is written says.

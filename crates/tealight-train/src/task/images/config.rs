@@ -23,7 +23,8 @@ settings! {
     pub struct Config {
         /// Which positions the class is predicted from: `cls`, `mean` or `attention`.
         pub read_out: ReadOut = ReadOut::Cls,
-        /// The classes in the order of the model's outputs; when absent, in ascending order, or as the files number them.
+        /// The classes in the order of the model's outputs; when absent, in ascending order, or as the files number
+        /// them.
         pub labels: Option<Vec<String>> = None,
         /// Probability mass that the loss spreads over all classes (Szegedy et al. 2016).
         pub label_smoothing: f64 = 0.,

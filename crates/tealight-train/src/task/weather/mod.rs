@@ -78,8 +78,8 @@ impl Weather {
         }
     }
 
-    /// The exact distribution of the day after `history` by the rule that draws the weather. `None` if the weather comes
-    /// from a file, or if the rule depends on more days.
+    /// The exact distribution of the day after `history` by the rule that draws the weather. `None` if the weather
+    /// comes from a file, or if the rule depends on more days.
     pub fn exact(&self, history: &[u8]) -> Option<Distribution> {
         let rule = self.data.generator.as_ref()?;
         (history.len() >= rule.memory()).then(|| rule.next(history))

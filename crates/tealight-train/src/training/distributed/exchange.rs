@@ -30,7 +30,8 @@ pub(crate) struct GradientExchange {
     /// How many partial sums this rank has of each gradient.
     n_partials: usize,
     queue: Arc<Queue>,
-    /// By bucket and slot, the partial sums that wait until the bucket is complete; `None` for a gradient that is not final.
+    /// By bucket and slot, the partial sums that wait until the bucket is complete; `None` for a gradient that is not
+    /// final.
     offered: Vec<Vec<Option<Partials>>>,
     /// Buckets that are in the queue or summed.
     n_sent: usize,
@@ -155,7 +156,8 @@ impl Queue {
         !state.unwrap_or_else(PoisonError::into_inner).is_closed
     }
 
-    /// Sums the next bucket. Returns `false` if the queue is empty, or if the other thread panicked while it summed a bucket.
+    /// Sums the next bucket. Returns `false` if the queue is empty, or if the other thread panicked while it summed a
+    /// bucket.
     fn sum_next(&self) -> bool {
         let Ok(_turn) = self.turn.lock() else { return false };
         let Some(Job { bucket, partials }) = self.lock().take_next() else { return false };

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! P parameters of b bytes on the wire, R ranks, k partial sums per rank, n_b buckets, bandwidth B and latency α of a
-//! rank's connection, M micro-batches; φ is 1 with `distributed.overlap`, otherwise 0. The last bucket cannot be hidden.
+//! rank's connection, M micro-batches; φ is 1 with `distributed.overlap`, otherwise 0. The last bucket cannot be
+//! hidden.
 
 use std::sync::Arc;
 use std::thread;

@@ -223,8 +223,8 @@ impl SharedStep {
     }
 }
 
-/// The part of a bucket that is the gradient of `leaf`. On a CPU it is a view; on a GPU it gets memory of its own, as the
-/// libraries choose their kernels by the alignment of addresses.
+/// The part of a bucket that is the gradient of `leaf`. On a CPU it is a view; on a GPU it gets memory of its own, as
+/// the libraries choose their kernels by the alignment of addresses.
 fn as_gradient(sum: &Tensor, leaf: &Tensor) -> Result<Tensor> {
     let sum = match (sum.device().is_cpu(), leaf.device().is_cpu()) {
         (false, false) => sum.force_contiguous()?,

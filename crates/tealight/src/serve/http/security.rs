@@ -182,7 +182,8 @@ fn check_origin(headers: &HeaderMap, host: &Authority) -> Result<(), Fault> {
     Err(Fault::new(StatusCode::FORBIDDEN, rule))
 }
 
-/// A POST is JSON or a picture. Without a content type it must come from outside of a browser: a browser names an origin.
+/// A POST is JSON or a picture. Without a content type it must come from outside of a browser: a browser names an
+/// origin.
 fn check_content_type(headers: &HeaderMap) -> Result<(), Fault> {
     let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default());
     let kind = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim());

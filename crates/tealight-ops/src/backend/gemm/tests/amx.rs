@@ -38,8 +38,8 @@ fn flushed(x: f32) -> f32 {
     if x.is_subnormal() { 0_f32.copysign(x) } else { x }
 }
 
-/// One element of a product, in the order of TDPBF16PS: of every 32 depths, padded with zeros, the even and the odd ones
-/// are summed apart.
+/// One element of a product, in the order of TDPBF16PS: of every 32 depths, padded with zeros, the even and the odd
+/// ones are summed apart.
 fn by_tiles(row: &[f32], column: &[f32]) -> f32 {
     let tiles = row.chunks(32).zip(column.chunks(32));
     tiles.fold(0., |sum, (row, column)| {

@@ -12,9 +12,9 @@
 //! factors underflows. The terms that a factor of 0 loses are below e⁻⁸⁷ in f32, so a denominator above 10⁻¹⁸ is
 //! complete. Other rows and channels of the tile are added directly, each with its own maximum.
 //!
-//! Under [`Reach::Past`] no bit of a row may depend on later keys. In a tile below the diagonal r = max K_t'. In a tile on
-//! the diagonal r is the first key, later factors are clamped to e²⁰, and rows from the first clamped key on are added
-//! directly.
+//! Under [`Reach::Past`] no bit of a row may depend on later keys. In a tile below the diagonal r = max K_t'. In a tile
+//! on the diagonal r is the first key, later factors are clamped to e²⁰, and rows from the first clamped key on are
+//! added directly.
 //!
 //! ```text
 //! G_t = g_t exp(a_t + r) / D_t,  H_t = −G_t ⊙ Y_t         D_t the whole denominator

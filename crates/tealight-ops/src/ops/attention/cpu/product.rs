@@ -130,8 +130,8 @@ impl<T: Lanes> Left<T> for ColumnMajor<'_, T> {
     }
 }
 
-/// The first `n_rows` rows of the product, into `c` with rows of `right.width` vectors. With `rounded`, its operands are
-/// rounded to bf16.
+/// The first `n_rows` rows of the product, into `c` with rows of `right.width` vectors. With `rounded`, its operands
+/// are rounded to bf16.
 ///
 /// Compiled as a separate function for each instruction set. Inlined at every use, it would take minutes to
 /// compile.

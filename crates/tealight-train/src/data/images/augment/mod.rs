@@ -37,8 +37,8 @@ settings! {
         pub rand_augment: Option<rand_augment::Config> = None,
         /// The probability that a rectangle is overwritten by noise (Zhong et al. 2020).
         pub erasing: f64 = 0.,
-        /// α of mixup: a picture becomes the weighted mean of two (Zhang et al. 2018). Of mixup and CutMix, each picture
-        /// gets one at random.
+        /// α of mixup: a picture becomes the weighted mean of two (Zhang et al. 2018). Of mixup and CutMix, each
+        /// picture gets one at random.
         pub mixup: f64 = 0.,
         /// α of CutMix: a rectangle comes from another picture (Yun et al. 2019).
         pub cutmix: f64 = 0.,

@@ -27,8 +27,9 @@ pub struct Truncated {
 }
 
 impl Tokenizer {
-    /// The ids of each text with the special tokens of the template, in order; runs on all threads. Of a text with more than `len`
-    /// ids, tokens on `side` are left out, as `truncation=True` of `transformers` does, and none of the template.
+    /// The ids of each text with the special tokens of the template, in order; runs on all threads. Of a text with more
+    /// than `len` ids, tokens on `side` are left out, as `truncation=True` of `transformers` does, and none of the
+    /// template.
     ///
     /// # Errors
     /// If `len` is less than [`Self::n_added`].
@@ -70,8 +71,8 @@ impl Tokenizer {
         self.inner.get_post_processor().map_or(0, |added| added.added_tokens(false))
     }
 
-    /// The same tokenizer, which converts texts to lower case first, unless one of its normalizers does. Special tokens in a
-    /// text keep their case.
+    /// The same tokenizer, which converts texts to lower case first, unless one of its normalizers does. Special tokens
+    /// in a text keep their case.
     ///
     /// # Errors
     /// If an added token cannot be converted.

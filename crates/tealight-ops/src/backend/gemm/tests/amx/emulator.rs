@@ -140,8 +140,9 @@ unsafe fn execute(instruction: Instruction, tiles: &mut [Tile; 8]) -> bool {
     }
 }
 
-/// Gives tiles the shapes of LDTILECFG's operand: palette 1 in the first byte, 14 zeros from the third on, the bytes per
-/// row of 16 tiles as `u16`, and their numbers of rows. The tiles are zero then. Returns whether the shapes are valid.
+/// Gives tiles the shapes of LDTILECFG's operand: palette 1 in the first byte, 14 zeros from the third on, the bytes
+/// per row of 16 tiles as `u16`, and their numbers of rows. The tiles are zero then. Returns whether the shapes are
+/// valid.
 fn configure(shapes: &[u8; 64], tiles: &mut [Tile; 8]) -> bool {
     let (head, shapes) = shapes.split_at(16);
     let (row_bytes, n_rows) = shapes.split_at(32);
