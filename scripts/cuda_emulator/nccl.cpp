@@ -1,5 +1,7 @@
 // An emulated NCCL between processes of one computer: what Tealight calls of it, on the emulated driver (driver.cpp).
-// Transfers are work of a stream, as kernels are, and go through named pipes.
+// Transfers go through named pipes. The emulated driver runs what a stream was given when a program waits for it, but
+// NCCL's transfers need all ranks: a group first waits for the work before it, and its transfers begin at once. Work of
+// the stream that comes later waits for their end.
 //
 // It is stricter than NCCL: a message that is not as long as the receiver expects, or does not lie within an allocation,
 // ends the process.
@@ -16,6 +18,7 @@
 #include <vector>
 
 extern "C" int cuLaunchHostFunc(void* stream, void (*work)(void*), void* data);
+extern "C" int cuStreamSynchronize(void* stream);
 extern "C" bool tealight_emulated_memory_has(uint64_t address, size_t n);
 
 namespace {
@@ -70,15 +73,18 @@ void move(const Message& message) {
     read_all(message.pipe, message.bytes, n);
 }
 
-// The messages of a group, which the stream has reached.
+// The messages of a group, and a thread for each once they have begun.
 struct Group {
     std::vector<Message> messages;
+    std::vector<std::thread> threads;
 
-    static void run(void* data) {
+    void start() {
+        for (auto& message : messages) threads.emplace_back([&message] { move(message); });
+    }
+
+    static void finish(void* data) {
         auto* group = static_cast<Group*>(data);
-        std::vector<std::thread> threads;
-        for (auto& message : group->messages) threads.emplace_back([&message] { move(message); });
-        for (auto& thread : threads) thread.join();
+        for (auto& thread : group->threads) thread.join();
         delete group;
     }
 };
@@ -139,7 +145,9 @@ int ncclGroupEnd() {
     if (--now.depth > 0 || now.group.messages.empty()) return SUCCESS;
     auto* group = new Group(std::move(now.group));
     now.group = {};
-    return cuLaunchHostFunc(now.stream, Group::run, group);
+    if (int status = cuStreamSynchronize(now.stream)) return status;
+    group->start();
+    return cuLaunchHostFunc(now.stream, Group::finish, group);
 }
 
 int ncclSend(const void* bytes, size_t n, int type, int peer, Job* job, void* stream) {
