@@ -4,9 +4,9 @@
 //! batch → forward → backward → norm → judgement → clip → update
 //! ```
 
-use tealight_ops::Gradients;
 use tealight_ops::gradients::clip_factor;
 use tealight_ops::profile::{Phase, timed};
+use tealight_ops::{Gradients, with_product_precision};
 
 use super::bad_step_diagnosis::diagnose;
 use super::forward_backward::{ForwardBackward, backward, forward};
@@ -126,7 +126,8 @@ fn update<T: Task>(
     clip: f64,
     lr: f64,
 ) -> Result<()> {
-    session.optimizer.step_scaled(gradients, clip, lr)?;
+    let precision = session.config.training.precision.of_products();
+    with_product_precision(precision, || session.optimizer.step_scaled(gradients, clip, lr))?;
     let Session { params, shards, transport, ema, progress, .. } = session;
     shards.gather_parameters(params, &**transport)?;
     params.refresh()?;

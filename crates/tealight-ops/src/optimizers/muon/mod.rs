@@ -2,35 +2,22 @@
 //!
 //! ```text
 //! M ← μ M + G,   N = M, or G + μ M under Nesterov's variant
-//! O = NewtonSchulz(N) ≈ U Vᵀ, where N = U S Vᵀ
+//! O = NewtonSchulz(N) ≈ U Vᵀ, where N = U S Vᵀ       (`newton_schulz`)
 //! θ ← θ − lr (scale · O + λ θ)
-//!
-//! NewtonSchulz:   X ← N / ‖N‖, then n times   A = X Xᵀ,   X ← a X + (b A + c A²) X
-//! (a, b, c) = (3.4445, −4.7750, 2.0315)
 //! ```
 //!
-//! The polynomial drives singular values towards 1 fast rather than exactly: after five steps they are between
-//! about 0.7 and 1.2, except those that were tiny.
-//!
-//! Cost: three matrix products in each of the n steps, which take 4 s²l + 2 s³ operations for a matrix with a
-//! shorter side s and a longer side l. There is no fused loop, as the products take nearly all of the time. The
-//! matrices of one shape are a batch.
+//! The matrices of one shape are a batch. Orthogonalisation takes nearly all of the time.
 
+mod cpu;
 mod cuda;
+mod newton_schulz;
 
-use candle_core::{DType, Result, Tensor, Var, bail};
+use candle_core::{Result, Tensor, Var, bail};
+pub use newton_schulz::orthogonalized;
 
-use crate::backend::product_precision::{ProductPrecision, with_product_precision};
+use crate::backend::choice::dispatch;
 use crate::backend::reference_ops;
-use crate::ops::matmul::{matmul, matmul_transposed};
-use crate::ops::swap_axes::swap_axes;
 use crate::optimizers::update::{check_shapes, store, wide};
-
-/// a, b and c.
-const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
-
-/// Added to ‖N‖, to keep the division finite.
-const EPSILON: f64 = 1e-7;
 
 /// Hyper-parameters of one update.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -117,17 +104,34 @@ fn step_of_one_shape(slots: &[Slot<'_>]) -> Result<()> {
     /// Elements of matrices that are orthogonalised at once: 16 MiB in f32.
     const AT_ONCE: usize = 1 << 22;
     let Some(first) = slots.first() else { return Ok(()) };
-    let (parameter, hyper, shape) = (first.parameter, first.hyper, first.shape());
-    let per_batch = (AT_ONCE / parameter.elem_count().max(1)).max(1);
-    for slots in slots.chunks(per_batch) {
-        let directions = slots.iter().map(|slot| direction(slot)?.reshape(shape));
-        let directions = directions.collect::<Result<Vec<_>>>()?;
-        let updates = orthogonalized(&Tensor::stack(&directions, 0)?, hyper.n_iterations)?;
-        for (i, Slot { parameter, hyper, .. }) in slots.iter().enumerate() {
-            let Hyper { lr, scale, weight_decay, .. } = *hyper;
-            let step = (updates.get(i)?.reshape(parameter.dims())? * (lr * scale))?;
-            store(parameter, &((wide(parameter)? * (1. - lr * weight_decay))? - step)?)?;
-        }
+    let per_batch = (AT_ONCE / first.parameter.elem_count().max(1)).max(1);
+    let tensors = |slot: &Slot<'_>| -> [Tensor; 3] {
+        [
+            slot.parameter.as_detached_tensor(),
+            slot.momentum.as_detached_tensor(),
+            slot.gradient.clone(),
+        ]
+    };
+    slots.chunks(per_batch).try_for_each(|slots| {
+        let operands: Vec<_> = slots.iter().flat_map(tensors).collect();
+        let operands: Vec<_> = operands.iter().collect();
+        dispatch!(match operands {
+            Cpu(T) => cpu::step::<T>(slots),
+            Cuda | Reference => composed(slots),
+        })
+    })
+}
+
+/// As separate operations.
+fn composed(slots: &[Slot<'_>]) -> Result<()> {
+    let (hyper, shape) = (slots[0].hyper, slots[0].shape());
+    let directions = slots.iter().map(|slot| direction(slot)?.reshape(shape));
+    let directions = directions.collect::<Result<Vec<_>>>()?;
+    let updates = orthogonalized(&Tensor::stack(&directions, 0)?, hyper.n_iterations)?;
+    for (i, Slot { parameter, hyper, .. }) in slots.iter().enumerate() {
+        let Hyper { lr, scale, weight_decay, .. } = *hyper;
+        let step = (updates.get(i)?.reshape(parameter.dims())? * (lr * scale))?;
+        store(parameter, &((wide(parameter)? * (1. - lr * weight_decay))? - step)?)?;
     }
     Ok(())
 }
@@ -142,37 +146,9 @@ fn direction(slot: &Slot<'_>) -> Result<Tensor> {
     if nesterov { gradient + (&buffer * mu)? } else { Ok(buffer) }
 }
 
-/// Approximately the nearest matrices whose singular values are all 1: `(n, rows, columns)` → the same shape.
-///
-/// # Errors
-/// If `x` is not a batch of matrices in f32 or f64.
-pub fn orthogonalized(x: &Tensor, n_iterations: usize) -> Result<Tensor> {
-    let (_n, rows, columns) = x.dims3()?;
-    let [a, b, c] = COEFFICIENTS;
-    // With rows ≤ columns, A = X Xᵀ has the shorter side.
-    let x = if rows > columns { transposed(x)? } else { x.contiguous()? };
-    let squares = x.to_dtype(DType::F64)?.sqr()?.flatten_from(1)?.sum_keepdim(1)?; // (n, 1)
-    let norm = (squares.sqrt()? + EPSILON)?.to_dtype(x.dtype())?.unsqueeze(1)?;
-    let mut x = x.broadcast_div(&norm)?;
-    with_product_precision(ProductPrecision::F32, || -> Result<()> {
-        for _ in 0..n_iterations {
-            let gram = matmul_transposed(&x, &x)?; // A
-            let polynomial = ((&gram * b)? + (matmul(&gram, &gram)? * c)?)?;
-            x = ((&x * a)? + matmul(&polynomial, &x)?)?;
-        }
-        Ok(())
-    })?;
-    if rows > columns { transposed(&x) } else { Ok(x) }
-}
-
-/// `(n, rows, columns)` → `(n, columns, rows)`, contiguous
-fn transposed(x: &Tensor) -> Result<Tensor> {
-    swap_axes(&x.contiguous()?.unsqueeze(3)?)?.squeeze(3)
-}
-
 #[cfg(test)]
 mod tests {
-    use candle_core::Device;
+    use candle_core::{DType, Device};
 
     use super::*;
     use crate::rng::{Purpose, Stream};
@@ -181,50 +157,6 @@ mod tests {
         let stream = Stream::new(17, Purpose::Task);
         let values = (0..(rows * columns) as u64).map(|i| stream.normal(i)).collect::<Vec<_>>();
         Tensor::from_vec(values, (rows, columns), &Device::Cpu)
-    }
-
-    /// The diagonal of O Oᵀ holds means of the squared singular values.
-    #[test]
-    fn singular_values_come_near_one() -> Result<()> {
-        for (rows, columns) in [(7, 23), (23, 7)] {
-            let x = normal(rows, columns)?;
-            for scale in [1e-3, 1., 1e6] {
-                let o = orthogonalized(&(&x * scale)?.unsqueeze(0)?, 5)?.squeeze(0)?;
-                assert_eq!(o.dims(), [rows, columns]);
-                let gram = if rows < columns { o.matmul(&o.t()?)? } else { o.t()?.matmul(&o)? };
-                for (i, row) in gram.to_vec2::<f64>()?.iter().enumerate() {
-                    assert!((0.4..1.5).contains(&row[i]), "{}", row[i]);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A matrix of one row has one singular value, which the polynomial is applied to.
-    #[test]
-    fn of_a_row_the_length_follows_the_polynomial() -> Result<()> {
-        let row = Tensor::new(&[[[3_f64, 0., -4.]]], &Device::Cpu)?;
-        let mut length = 5. / (5. + EPSILON);
-        for n_iterations in 0..7 {
-            let o = orthogonalized(&row, n_iterations)?.to_vec3::<f64>()?;
-            for (actual, direction) in o[0][0].iter().zip([0.6, 0., -0.8]) {
-                assert!((actual - direction * length).abs() < 1e-12, "{actual}, {length}");
-            }
-            length = 3.4445 * length - 4.775 * length.powi(3) + 2.0315 * length.powi(5);
-        }
-        Ok(())
-    }
-
-    /// The result of a matrix does not depend on the others of its batch.
-    #[test]
-    fn matrices_do_not_know_of_each_other() -> Result<()> {
-        let (a, b) = (normal(4, 6)?, (normal(4, 6)? * -3.)?);
-        let both = orthogonalized(&Tensor::stack(&[&a, &b], 0)?, 5)?;
-        for (i, x) in [a, b].into_iter().enumerate() {
-            let alone = orthogonalized(&x.unsqueeze(0)?, 5)?.squeeze(0)?;
-            assert_eq!(alone.to_vec2::<f64>()?, both.get(i)?.to_vec2::<f64>()?);
-        }
-        Ok(())
     }
 
     const HYPER: Hyper = Hyper {
