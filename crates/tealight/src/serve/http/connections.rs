@@ -10,7 +10,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use super::unstalled::Unstalled;
+use super::timed_stream::TimedStream;
 use crate::serve::limits::{HEADER_TIME, MAX_CONNECTIONS, MAX_HEADER};
 
 /// The pause after a connection that could not be accepted, as when no file descriptor is left.
@@ -37,7 +37,7 @@ pub(in crate::serve) async fn accept(listener: TcpListener, router: Router) {
 async fn answer(stream: TcpStream, router: Router) {
     // Without it, the last part of a short answer may wait for the client's acknowledgement.
     let _ = stream.set_nodelay(true);
-    let stream = TokioIo::new(Unstalled::new(stream));
+    let stream = TokioIo::new(TimedStream::new(stream));
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME)

@@ -4,7 +4,7 @@ pub(super) mod body;
 pub(super) mod connections;
 pub(super) mod events;
 pub(super) mod security;
-mod unstalled;
+mod timed_stream;
 
 /// A name as a part of an address, as `encodeURIComponent` writes it.
 pub(super) fn encoded(name: &str) -> String {

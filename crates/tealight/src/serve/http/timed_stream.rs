@@ -12,13 +12,13 @@ use crate::serve::limits::WRITE_TIME;
 
 /// A stream whose writes fail after [`WRITE_TIME`] without progress.
 #[derive(Debug)]
-pub(super) struct Unstalled {
+pub(super) struct TimedStream {
     stream: TcpStream,
     /// Runs while a write waits.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl Unstalled {
+impl TimedStream {
     pub(super) fn new(stream: TcpStream) -> Self {
         Self { stream, deadline: None }
     }
@@ -38,7 +38,7 @@ impl Unstalled {
     }
 }
 
-impl AsyncRead for Unstalled {
+impl AsyncRead for TimedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -48,7 +48,7 @@ impl AsyncRead for Unstalled {
     }
 }
 
-impl AsyncWrite for Unstalled {
+impl AsyncWrite for TimedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
