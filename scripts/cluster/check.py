@@ -153,6 +153,9 @@ class Checks:
         while (killed < self.kills or folder.exists()) and not faults:
             n = self.random.choice(SIZES)
             run = folder / "runs/run"
+            if not (run / "manifest.json").exists():
+                # Rank 0 may have been killed while it created the directory, which is no run then.
+                shutil.rmtree(run, ignore_errors=True)
             more = ["--resume"] if run.exists() else []
             job = Job(mpi, [(n, self.train(WEATHER, settings, *more))], folder)
             moment = self.random.uniform(0.0, 3.0) if killed < self.kills else None
