@@ -31,7 +31,13 @@ pub(super) fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDir
         }
         let name = run_name(args, &loaded);
         let Some(directory) = RunDirectory::last(&args.runs, &name)? else {
-            bail!("nothing to resume: there is no run `{}`", args.runs.join(name).display());
+            let path = args.runs.join(name);
+            let never_started = if path.exists() {
+                "; the directory has no `manifest.json`: its run ended before it had started"
+            } else {
+                ""
+            };
+            bail!("nothing to resume: there is no run `{}`{never_started}", path.display());
         };
         (format!("`{}`", args.config.display()), loaded, directory)
     };
