@@ -5,7 +5,12 @@
 //! ```
 //!
 //! Operators are those of [`OPSET`] (<https://onnx.ai/onnx/operators/>). Shapes are checked by whoever runs the
-//! graph. Nodes are in the order of their computation; names are unique.
+//! graph. Nodes are in the order of their computation; names are unique. The operators are in the files of `graph/`.
+
+mod elementwise;
+mod products;
+mod scan;
+mod shapes;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,7 +18,6 @@ use std::rc::Rc;
 
 use candle_core::{DType, Result, Tensor};
 use prost::Message as _;
-use tealight_ops::patches::Window;
 
 use super::error::{OnnxError, OnnxResult};
 use super::proto::{
@@ -183,299 +187,27 @@ impl Graph {
         attributes: Vec<(&str, Attribute)>,
     ) -> [Value; N] {
         let outputs = [(); N].map(|()| self.fresh(operator));
+        self.push(operator, inputs, &outputs, attributes);
+        outputs.map(|output| Value(output.into()))
+    }
+
+    /// Adds a node with these outputs.
+    fn push(
+        &self,
+        operator: &str,
+        inputs: &[&Value],
+        outputs: &[String],
+        attributes: Vec<(&str, Attribute)>,
+    ) {
         let attribute = attributes.into_iter().map(|(name, value)| attribute(name, value));
-        let node = NodeProto {
+        self.nodes.borrow_mut().push(NodeProto {
             input: inputs.iter().map(|input| input.0.to_string()).collect(),
             output: outputs.to_vec(),
             name: outputs[0].clone(),
             op_type: operator.to_owned(),
             attribute: attribute.collect(),
-        };
-        self.nodes.borrow_mut().push(node);
-        outputs.map(|output| Value(output.into()))
-    }
-}
-
-/// Elementwise operators, which broadcast.
-impl Graph {
-    pub(super) fn add(&self, a: &Value, b: &Value) -> Value {
-        self.node("Add", &[a, b], vec![])
-    }
-
-    pub(super) fn sub(&self, a: &Value, b: &Value) -> Value {
-        self.node("Sub", &[a, b], vec![])
-    }
-
-    pub(super) fn mul(&self, a: &Value, b: &Value) -> Value {
-        self.node("Mul", &[a, b], vec![])
-    }
-
-    /// Of integers, the quotient is rounded towards zero.
-    pub(super) fn div(&self, a: &Value, b: &Value) -> Value {
-        self.node("Div", &[a, b], vec![])
-    }
-
-    pub(super) fn max(&self, a: &Value, b: &Value) -> Value {
-        self.node("Max", &[a, b], vec![])
-    }
-
-    pub(super) fn min(&self, a: &Value, b: &Value) -> Value {
-        self.node("Min", &[a, b], vec![])
-    }
-
-    pub(super) fn equal(&self, a: &Value, b: &Value) -> Value {
-        self.node("Equal", &[a, b], vec![])
-    }
-
-    /// a < b
-    pub(super) fn less(&self, a: &Value, b: &Value) -> Value {
-        self.node("Less", &[a, b], vec![])
-    }
-
-    /// a > b
-    pub(super) fn greater(&self, a: &Value, b: &Value) -> Value {
-        self.node("Greater", &[a, b], vec![])
-    }
-
-    pub(super) fn and(&self, a: &Value, b: &Value) -> Value {
-        self.node("And", &[a, b], vec![])
-    }
-
-    pub(super) fn or(&self, a: &Value, b: &Value) -> Value {
-        self.node("Or", &[a, b], vec![])
-    }
-
-    pub(super) fn not(&self, x: &Value) -> Value {
-        self.node("Not", &[x], vec![])
-    }
-
-    /// a where `condition`, else b.
-    pub(super) fn select(&self, condition: &Value, a: &Value, b: &Value) -> Value {
-        self.node("Where", &[condition, a, b], vec![])
-    }
-
-    /// An operator of one input without settings, by its name.
-    pub(super) fn map(&self, operator: &str, x: &Value) -> Value {
-        self.node(operator, &[x], vec![])
-    }
-
-    pub(super) fn exp(&self, x: &Value) -> Value {
-        self.map("Exp", x)
-    }
-
-    /// x · factor
-    pub(super) fn scale(&self, x: &Value, factor: f64) -> Value {
-        if factor == 1. { x.clone() } else { self.mul(x, &self.number(factor)) }
-    }
-
-    pub(super) fn cast(&self, x: &Value, to: Type) -> Value {
-        self.node("Cast", &[x], vec![("to", Attribute::Int(to.code().into()))])
-    }
-}
-
-/// Shapes.
-impl Graph {
-    /// The length of an axis, as an integer.
-    pub(super) fn len(&self, x: &Value, axis: i64) -> Value {
-        self.gather(&self.map("Shape", x), &self.int(axis), 0)
-    }
-
-    /// `0` keeps an axis, `-1` takes what is left.
-    pub(super) fn reshape(&self, x: &Value, shape: &[i64]) -> Value {
-        self.node("Reshape", &[x, &self.ints(shape)], vec![])
-    }
-
-    pub(super) fn transpose<const N: usize>(&self, x: &Value, order: [i64; N]) -> Value {
-        self.node("Transpose", &[x], vec![("perm", Attribute::Ints(order.to_vec()))])
-    }
-
-    /// Adds axes of length 1, at their places in the result.
-    pub(super) fn unsqueeze(&self, x: &Value, axes: &[i64]) -> Value {
-        self.node("Unsqueeze", &[x, &self.ints(axes)], vec![])
-    }
-
-    /// Removes axes of length 1.
-    pub(super) fn squeeze(&self, x: &Value, axes: &[i64]) -> Value {
-        self.node("Squeeze", &[x, &self.ints(axes)], vec![])
-    }
-
-    /// Repeats axes of length 1 to `shape`, a list of integers.
-    pub(super) fn expand(&self, x: &Value, shape: &Value) -> Value {
-        self.node("Expand", &[x, shape], vec![])
-    }
-
-    pub(super) fn concat(&self, parts: &[&Value], axis: i64) -> Value {
-        self.node("Concat", parts, vec![("axis", Attribute::Int(axis))])
-    }
-
-    /// start, start + step, … before end, of `axis`.
-    pub(super) fn slice(&self, x: &Value, axis: i64, [start, end, step]: [i64; 3]) -> Value {
-        let list = |value| self.ints(&[value]);
-        self.node("Slice", &[x, &list(start), &list(end), &list(axis), &list(step)], vec![])
-    }
-
-    /// The entries `indices` of `axis`.
-    pub(super) fn gather(&self, x: &Value, indices: &Value, axis: i64) -> Value {
-        self.node("Gather", &[x, indices], vec![("axis", Attribute::Int(axis))])
-    }
-
-    /// Along the last axis, the entry that `indices` names at each place.
-    pub(super) fn gather_last(&self, x: &Value, indices: &Value) -> Value {
-        self.node("GatherElements", &[x, indices], vec![("axis", Attribute::Int(-1))])
-    }
-
-    /// `x`, with `updates` at `indices` of the last axis.
-    pub(super) fn scatter_last(&self, x: &Value, indices: &Value, updates: &Value) -> Value {
-        let inputs = [x, indices, updates];
-        self.node("ScatterElements", &inputs, vec![("axis", Attribute::Int(-1))])
-    }
-
-    /// start, start + 1, … before end.
-    pub(super) fn range(&self, start: &Value, end: &Value) -> Value {
-        self.node("Range", &[start, end, &self.int(1)], vec![])
-    }
-}
-
-/// Sums, products and normalisations.
-impl Graph {
-    /// `x (batch, inputs, height, width)`, `weight (outputs, inputs, size, size)`, `bias (outputs)` →
-    /// `(batch, outputs, rows, columns)`
-    pub(super) fn convolution(
-        &self,
-        x: &Value,
-        weight: &Value,
-        bias: Option<&Value>,
-        window: Window,
-    ) -> Value {
-        let inputs: Vec<&Value> = [x, weight].into_iter().chain(bias).collect();
-        self.node("Conv", &inputs, sliding(window))
-    }
-
-    /// The largest of each window of `x (batch, channels, height, width)`.
-    pub(super) fn max_pool(&self, x: &Value, window: Window) -> Value {
-        self.node("MaxPool", &[x], sliding(window))
-    }
-
-    pub(super) fn matmul(&self, a: &Value, b: &Value) -> Value {
-        self.node("MatMul", &[a, b], vec![])
-    }
-
-    /// a bᵀ of the last two of four axes.
-    pub(super) fn matmul_transposed(&self, a: &Value, b: &Value) -> Value {
-        self.matmul(a, &self.transpose(b, [0, 1, 3, 2]))
-    }
-
-    pub(super) fn softmax(&self, x: &Value, axis: i64) -> Value {
-        self.node("Softmax", &[x], vec![("axis", Attribute::Int(axis))])
-    }
-
-    /// The sum over an axis, which stays with length 1.
-    pub(super) fn sum(&self, x: &Value, axis: i64) -> Value {
-        self.node("ReduceSum", &[x, &self.ints(&[axis])], vec![("keepdims", Attribute::Int(1))])
-    }
-
-    /// The mean over an axis, which stays with length 1.
-    pub(super) fn mean(&self, x: &Value, axis: i64) -> Value {
-        self.reduce("ReduceMean", x, vec![axis])
-    }
-
-    /// The largest along the axes, which stay with length 1.
-    pub(super) fn largest(&self, x: &Value, axes: &[i64]) -> Value {
-        self.reduce("ReduceMax", x, axes.to_vec())
-    }
-
-    fn reduce(&self, operator: &str, x: &Value, axes: Vec<i64>) -> Value {
-        let settings = vec![("axes", Attribute::Ints(axes)), ("keepdims", Attribute::Int(1))];
-        self.node(operator, &[x], settings)
-    }
-
-    /// The sums of the entries up to each of `axis`.
-    pub(super) fn cumulative(&self, x: &Value, axis: i64) -> Value {
-        self.node("CumSum", &[x, &self.int(axis)], vec![])
-    }
-
-    /// The `k` largest of the last axis, the largest first and of equal ones the first, and their places; `k` is
-    /// an integer.
-    pub(super) fn top(&self, x: &Value, k: &Value) -> [Value; 2] {
-        let k = self.unsqueeze(k, &[0]);
-        self.nodes_of("TopK", &[x, &k], vec![("axis", Attribute::Int(-1))])
-    }
-
-    /// (x − mean x) / √(var x + ε) · weight (+ bias) over the last axis.
-    pub(super) fn layer_norm(
-        &self,
-        x: &Value,
-        weight: &Value,
-        bias: Option<&Value>,
-        epsilon: f64,
-    ) -> Value {
-        let inputs: Vec<&Value> = [x, weight].into_iter().chain(bias).collect();
-        let epsilon = ("epsilon", Attribute::Float(epsilon as f32));
-        self.node("LayerNormalization", &inputs, vec![("axis", Attribute::Int(-1)), epsilon])
-    }
-}
-
-/// Recurrences.
-impl Graph {
-    /// Runs `step` along axis 1 of `inputs`, from the `states` at the start: (states, slices of the inputs without
-    /// that axis) → (states, output). The outputs of all steps form axis 1 of the result.
-    pub(super) fn scan<const S: usize, const N: usize>(
-        &self,
-        states: [&Value; S],
-        inputs: [&Value; N],
-        step: impl FnOnce([Value; S], [Value; N]) -> ([Value; S], Value),
-    ) -> Value {
-        let outer = self.nodes.take();
-        let states_in = [(); S].map(|()| Value(self.fresh("state").into()));
-        let slices = [(); N].map(|()| Value(self.fresh("slice").into()));
-        let (states_out, output) = step(states_in.clone(), slices.clone());
-        let body = GraphProto {
-            node: self.nodes.replace(outer),
-            name: self.fresh("step"),
-            initializer: Vec::new(),
-            input: states_in.iter().chain(&slices).map(untyped).collect(),
-            output: states_out.iter().chain([&output]).map(untyped).collect(),
-        };
-        let settings = vec![
-            ("body", Attribute::Graph(body)),
-            ("num_scan_inputs", Attribute::Int(signed(N))),
-            ("scan_input_axes", Attribute::Ints(vec![1; N])),
-            ("scan_output_axes", Attribute::Ints(vec![1])),
-        ];
-        let all: Vec<&Value> = states.into_iter().chain(inputs).collect();
-        self.last_output("Scan", &all, settings, S)
-    }
-
-    /// Adds a node with `n_unused` outputs before the one that is returned.
-    fn last_output(
-        &self,
-        operator: &str,
-        inputs: &[&Value],
-        attributes: Vec<(&str, Attribute)>,
-        n_unused: usize,
-    ) -> Value {
-        let outputs: Vec<String> = (0..=n_unused).map(|_| self.fresh(operator)).collect();
-        let last = Value(outputs[n_unused].as_str().into());
-        let attribute = attributes.into_iter().map(|(name, value)| attribute(name, value));
-        self.nodes.borrow_mut().push(NodeProto {
-            input: inputs.iter().map(|input| input.0.to_string()).collect(),
-            output: outputs.clone(),
-            name: outputs[0].clone(),
-            op_type: operator.to_owned(),
-            attribute: attribute.collect(),
         });
-        last
     }
-}
-
-/// The attributes of an operator with a sliding window.
-fn sliding(Window { size, stride, padding }: Window) -> Vec<(&'static str, Attribute)> {
-    let repeated = |value: usize, n: usize| Attribute::Ints(vec![signed(value); n]);
-    vec![
-        ("kernel_shape", repeated(size, 2)),
-        ("strides", repeated(stride, 2)),
-        ("pads", repeated(padding, 4)),
-    ]
 }
 
 /// A length as ONNX writes it.
