@@ -20,6 +20,8 @@ pub struct Ranks {
     communicator: Arc<dyn Communicator>,
     /// By rank.
     hosts: Arc<[String]>,
+    /// Whether several ranks reach other hosts through one connection.
+    share_a_connection: bool,
     /// Set when all ranks know of the error that ends the job.
     failure: Arc<OnceLock<Failure>>,
 }
@@ -37,7 +39,12 @@ impl Ranks {
     /// A single process.
     pub fn alone() -> Self {
         let hosts = Arc::new([String::new()]);
-        Self { communicator: Arc::new(Alone), hosts, failure: Arc::default() }
+        Self {
+            communicator: Arc::new(Alone),
+            hosts,
+            share_a_connection: false,
+            failure: Arc::default(),
+        }
     }
 
     /// The ranks of `communicator`. This one runs on `host`.
@@ -46,8 +53,10 @@ impl Ranks {
     /// If communication fails.
     pub fn new(communicator: Arc<dyn Communicator>, host: &str) -> Result<Self> {
         let unnamed = Self { communicator, ..Self::alone() };
-        let hosts = unnamed.gather(&host.to_owned())?.into();
-        Ok(Self { hosts, ..unnamed })
+        let hosts: Arc<[String]> = unnamed.gather(&host.to_owned())?.into();
+        let n_hosts = hosts.iter().collect::<BTreeSet<_>>().len();
+        let share_a_connection = n_hosts > 1 && n_hosts < hosts.len();
+        Ok(Self { hosts, share_a_connection, ..unnamed })
     }
 
     /// The number of this rank, counted from 0.
@@ -83,8 +92,7 @@ impl Ranks {
 
     /// Whether several ranks reach other hosts through one connection.
     pub fn share_a_connection(&self) -> bool {
-        let hosts: BTreeSet<_> = self.hosts.iter().collect();
-        hosts.len() > 1 && hosts.len() < self.size()
+        self.share_a_connection
     }
 
     /// The part of this rank in `n` numbered items, which the ranks divide in ascending order, without a remainder.
