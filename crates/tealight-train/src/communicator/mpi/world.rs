@@ -151,6 +151,34 @@ impl<H: Copy> Started<H> {
         CommunicationError::Library { function, library: self.about.file.clone(), message }
     }
 
+    /// `MPI_Alltoallv`
+    ///
+    /// # Safety
+    /// There is a part for each rank, all parts lie within memory at these addresses, and none that is written overlaps
+    /// with one that is read.
+    unsafe fn alltoallv_at(
+        &self,
+        send: *const c_void,
+        send_parts: &Parts,
+        receive: *mut c_void,
+        receive_parts: &Parts,
+    ) -> Result<(), CommunicationError> {
+        // SAFETY: the caller's promise.
+        self.call("MPI_Alltoallv", |Functions { handles, alltoallv, .. }| unsafe {
+            alltoallv(
+                send,
+                send_parts.lens().as_ptr(),
+                send_parts.offsets().as_ptr(),
+                handles.byte,
+                receive,
+                receive_parts.lens().as_ptr(),
+                receive_parts.offsets().as_ptr(),
+                handles.byte,
+                handles.world,
+            )
+        })
+    }
+
     fn assert_parts(&self, bytes: &[u8], parts: &Parts) {
         assert_eq!(parts.count(), self.size, "invariant: one part for each rank");
         assert!(parts.end() <= bytes.len(), "invariant: the parts lie within the buffer");
@@ -199,19 +227,7 @@ impl<H: Copy + Send + Sync> World for Started<H> {
         self.assert_parts(send, send_parts);
         self.assert_parts(receive, receive_parts);
         // SAFETY: there is a part for each rank, and all parts lie within their buffers.
-        self.call("MPI_Alltoallv", |Functions { handles, alltoallv, .. }| unsafe {
-            alltoallv(
-                source(send),
-                send_parts.lens().as_ptr(),
-                send_parts.offsets().as_ptr(),
-                handles.byte,
-                target(receive),
-                receive_parts.lens().as_ptr(),
-                receive_parts.offsets().as_ptr(),
-                handles.byte,
-                handles.world,
-            )
-        })
+        unsafe { self.alltoallv_at(source(send), send_parts, target(receive), receive_parts) }
     }
 
     fn allgatherv(&self, bytes: &mut [u8], parts: &Parts) -> Result<(), CommunicationError> {
@@ -244,19 +260,7 @@ impl<H: Copy + Send + Sync> World for Started<H> {
         let buffer = target(bytes);
         // SAFETY: there is a part for each rank, all lie within the buffer, and none that is written overlaps with one
         // that is read (`Pairs`).
-        self.call("MPI_Alltoallv", |Functions { handles, alltoallv, .. }| unsafe {
-            alltoallv(
-                buffer.cast_const(),
-                send.lens().as_ptr(),
-                send.offsets().as_ptr(),
-                handles.byte,
-                buffer,
-                receive.lens().as_ptr(),
-                receive.offsets().as_ptr(),
-                handles.byte,
-                handles.world,
-            )
-        })
+        unsafe { self.alltoallv_at(buffer.cast_const(), send, buffer, receive) }
     }
 
     fn bcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), CommunicationError> {
