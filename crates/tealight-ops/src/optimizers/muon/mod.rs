@@ -61,6 +61,10 @@ impl Slot<'_> {
         check_shapes("muon", parameter, &[self.gradient, self.momentum])
     }
 
+    fn tensors(&self) -> [&Tensor; 3] {
+        [self.parameter, self.gradient, self.momentum]
+    }
+
     /// Rows and columns of the matrix.
     fn shape(&self) -> (usize, usize) {
         let (rows, columns) = self.parameter.dims().split_at(1);
@@ -105,16 +109,8 @@ fn step_of_one_shape(slots: &[Slot<'_>]) -> Result<()> {
     const AT_ONCE: usize = 1 << 22;
     let Some(first) = slots.first() else { return Ok(()) };
     let per_batch = (AT_ONCE / first.parameter.elem_count().max(1)).max(1);
-    let tensors = |slot: &Slot<'_>| -> [Tensor; 3] {
-        [
-            slot.parameter.as_detached_tensor(),
-            slot.momentum.as_detached_tensor(),
-            slot.gradient.clone(),
-        ]
-    };
     slots.chunks(per_batch).try_for_each(|slots| {
-        let operands: Vec<_> = slots.iter().flat_map(tensors).collect();
-        let operands: Vec<_> = operands.iter().collect();
+        let operands: Vec<&Tensor> = slots.iter().flat_map(Slot::tensors).collect();
         dispatch!(match operands {
             Cpu(T) => cpu::step::<T>(slots),
             Cuda | Reference => composed(slots),
@@ -153,7 +149,7 @@ mod tests {
     use super::*;
     use crate::rng::{Purpose, Stream};
 
-    fn normal(rows: usize, columns: usize) -> Result<Tensor> {
+    pub(super) fn normal(rows: usize, columns: usize) -> Result<Tensor> {
         let stream = Stream::new(17, Purpose::Task);
         let values = (0..(rows * columns) as u64).map(|i| stream.normal(i)).collect::<Vec<_>>();
         Tensor::from_vec(values, (rows, columns), &Device::Cpu)

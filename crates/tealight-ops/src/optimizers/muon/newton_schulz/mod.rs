@@ -81,13 +81,7 @@ mod tests {
 
     use super::*;
     use crate::backend::reference_ops::with_reference_ops;
-    use crate::rng::{Purpose, Stream};
-
-    fn normal(rows: usize, columns: usize) -> Result<Tensor> {
-        let stream = Stream::new(17, Purpose::Task);
-        let values = (0..(rows * columns) as u64).map(|i| stream.normal(i)).collect::<Vec<_>>();
-        Tensor::from_vec(values, (rows, columns), &Device::Cpu)
-    }
+    use crate::optimizers::muon::tests::normal;
 
     /// The diagonal of O Oᵀ holds means of the squared singular values.
     #[test]
