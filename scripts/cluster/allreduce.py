@@ -1,6 +1,6 @@
 """One rank: sums eight gradients by MPI_Allreduce and by a fixed tree. Rank 0 prints a digest of both sums.
 
-    LIBRARY=/path/of/libmpi.so mpirun -n 4 python3 allreduce.py
+    MPI_LIBRARY=/path/of/libmpi.so mpirun -n 4 python3 allreduce.py
 
 The fixed tree is the scheme of crates/tealight-train/src/training/distributed in a few lines. The negative control is
 the usual way: each rank adds its gradients one after the other, and MPI_Allreduce adds the sums. These sums must depend
@@ -14,11 +14,11 @@ import os
 
 N = 4096
 TERMS = 8
-library = c.CDLL(os.environ["LIBRARY"], mode=c.RTLD_GLOBAL)
+library = c.CDLL(os.environ["MPI_LIBRARY"], mode=c.RTLD_GLOBAL)
 
 
 def handles():
-    if "libmpi_abi" in os.environ["LIBRARY"]:
+    if "libmpi_abi" in os.environ["MPI_LIBRARY"]:
         return [c.c_void_p(value) for value in (0x101, 0x247, 0x210, 0x21)]
     if hasattr(library, "ompi_mpi_comm_world"):
         names = ["ompi_mpi_comm_world", "ompi_mpi_byte", "ompi_mpi_float", "ompi_mpi_op_sum"]

@@ -111,7 +111,7 @@ class Checks:
 
     def control(self, mpi):
         program = [sys.executable, ROOT / "scripts/cluster/allreduce.py"]
-        environment = {"LIBRARY": str(mpi.library)}
+        environment = {"MPI_LIBRARY": str(mpi.library)}
         outputs = [Job(mpi, [(n, program)], self.folder(), environment).wait().output for n in [1, *SIZES]]
         words = [output.split() for output in outputs]
         if any(len(line) != 4 for line in words):

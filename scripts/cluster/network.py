@@ -144,7 +144,7 @@ def modelled(n_ranks, n_parameters, bandwidth, latency):
 
 def measured(checks, mpi, settings):
     """Bytes per second in one direction, and seconds of a short message, between two nodes."""
-    program = ["env", f"LIBRARY={mpi.library}", sys.executable, ROOT / "scripts/cluster/pingpong.py"]
+    program = ["env", f"MPI_LIBRARY={mpi.library}", sys.executable, ROOT / "scripts/cluster/pingpong.py"]
     ended = job(mpi, 2, program, checks.folder(), settings).wait()
     if "measured" not in ended.output:
         sys.exit(f"the job fails: {ended.last_lines(8)}")
@@ -155,15 +155,15 @@ def measured(checks, mpi, settings):
 def measure(checks, mpis):
     if os.geteuid() != 0 or not shutil.which("tc"):
         return checks.report.note("network: needs root and `tc` (apt-get install iproute2); left out")
-    for mpi in mpis:
-        if mpi.is_named:
-            continue
-        for settings in [OPEN_MPI_SETTINGS, {}] if mpi.is_open_mpi else [{}]:
-            build()
-            try:
+    build()
+    try:
+        for mpi in mpis:
+            if mpi.is_named:
+                continue
+            for settings in [OPEN_MPI_SETTINGS, {}] if mpi.is_open_mpi else [{}]:
                 table(checks, mpi, settings)
-            finally:
-                tear_down()
+    finally:
+        tear_down()
 
 
 def table(checks, mpi, settings, bandwidths=(100, 50), sizes=(2, 4, 8), computation=1.0):

@@ -1,6 +1,6 @@
 """Two ranks send a message back and forth: prints the bytes per second of a long one, and the seconds of a short one.
 
-    LIBRARY=/path/of/libmpi.so mpirun -n 2 python3 pingpong.py
+    MPI_LIBRARY=/path/of/libmpi.so mpirun -n 2 python3 pingpong.py
 
 Only one direction is in use at a time, so the result is a property of the network: how well a library uses both directions
 at once is left to the exchange that is measured.
@@ -12,7 +12,7 @@ import statistics
 import time
 
 N = 1 << 22
-library = c.CDLL(os.environ["LIBRARY"], mode=c.RTLD_GLOBAL)
+library = c.CDLL(os.environ["MPI_LIBRARY"], mode=c.RTLD_GLOBAL)
 if hasattr(library, "ompi_mpi_comm_world"):
     world, byte = (
         c.c_void_p(c.addressof(c.c_char.in_dll(library, name))) for name in ("ompi_mpi_comm_world", "ompi_mpi_byte")
