@@ -79,7 +79,8 @@ impl Card<'_> {
         text
     }
 
-    /// The lines of YAML.
+    /// The lines of YAML, with the keys of Hugging Face's model cards
+    /// (<https://huggingface.co/docs/hub/model-cards>).
     fn metadata(&self) -> String {
         let Provenance { license, languages, datasets, .. } = self.provenance;
         let mut text = String::new();

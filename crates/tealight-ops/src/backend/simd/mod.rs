@@ -109,8 +109,8 @@ pub fn instructions() -> &'static str {
     Level::current().name()
 }
 
-/// The instruction set of matrix products in bf16 on this CPU: `avx512_bf16` or `amx_bf16`. `None` if there is none
-/// that is faster than f32; such products are computed in f32.
+/// The instruction set that computes matrix products in bf16 on this CPU: `avx512_bf16` or `amx_bf16`. `None` if this
+/// CPU has no such instructions, or if they are slower than f32: products are then computed in f32.
 pub fn bf16_instructions() -> Option<&'static str> {
     InUse::current().bf16.map(Bf16::name)
 }

@@ -30,6 +30,7 @@ type Handle = *mut c_void;
 /// `cudaStream_t`
 pub(super) type Stream = *mut c_void;
 
+/// NCCL's functions. The messages of a group, from `ncclGroupStart` to `ncclGroupEnd`, run together.
 struct Functions {
     get_unique_id: unsafe extern "C" fn(*mut Id) -> c_int,
     comm_init_rank: unsafe extern "C" fn(*mut Handle, c_int, Id, c_int) -> c_int,
