@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 import network
-from launch import CONFIGS, ROOT, Job, Report, difference, find, outcome, plain_environment
+from launch import CONFIGS, ROOT, Job, Report, difference, find, outcome
 
 SIZES = [2, 4, 8]
 WEATHER = (
@@ -296,7 +296,7 @@ class Checks:
         base = (CONFIGS / "seq2seq/my_pairs.toml", ["task.source.path='my.tsv'"])
         small = ["training.micro_batches=8", "training.steps=4", "schedule.warmup_steps=1", "training.batch_size=2"]
         command = self.train(base, small)
-        within = lambda place: ["env", "-C", folder / place, *command]  # noqa: E731
+        within = lambda place: ["env", "-C", folder / place, *command]
         parts = [(1, within("first")), (1, within("second"))]
         self.refused(mpi, "another path of the data on rank 1", parts, ["rank 1 on", "my.tsv"], folder / "first")
         if os.geteuid() == 0 and shutil.which("unshare"):
