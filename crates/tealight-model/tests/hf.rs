@@ -51,7 +51,7 @@ fn masked_lm(config: &ModelConfig, sizes: &Sizes) -> Result<(ParamStore, MaskedL
 fn logits(model: &MaskedLm) -> Result<Vec<f32>> {
     let ids = Tensor::new(&[[1_u32, 5, 3, 0, 7], [2, 2, 9, 12, 0]], device())?;
     let hidden = model.hidden(&Input::tokens(&ids), &Mask::none(), Mode::Eval)?;
-    model.logits(&hidden, None)?.flatten_all()?.to_vec1()
+    model.logits(&hidden)?.flatten_all()?.to_vec1()
 }
 
 /// The keys of all faults.

@@ -2,12 +2,16 @@
 
 use candle_core::{DType, Result, Tensor, Var};
 use tealight_model::attention::AttentionConfig;
+use tealight_model::block::NormPlacement;
 use tealight_model::embedding::Input;
+use tealight_model::feed_forward::FeedForwardConfig;
 use tealight_model::models::lm_head::LmHeadConfig;
 use tealight_model::models::masked_lm::{MaskedLm, MaskedLmSpec};
 use tealight_model::position::{PositionConfig, learned};
-use tealight_model::{BuildError, Mask, Mode, ModelConfig, ParamStore};
+use tealight_model::{Activations, BuildError, Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::Gradients;
+use tealight_ops::embedding::embedding;
+use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::testing::device;
 
 const D_MODEL: usize = 33;
@@ -22,7 +26,7 @@ const SPEC: MaskedLmSpec = MaskedLmSpec {
 };
 
 fn config() -> ModelConfig {
-    ModelConfig { d_model: D_MODEL, n_heads: 3, ..ModelConfig::default() }
+    ModelConfig { d_model: D_MODEL, n_heads: 3, dropout: 0., ..ModelConfig::default() }
 }
 
 fn skipping_padding(offset: usize) -> PositionConfig {
@@ -45,7 +49,7 @@ fn input_ids() -> Result<Tensor> {
 
 fn logits(model: &MaskedLm, input_ids: &Tensor) -> Result<Tensor> {
     let hidden = model.hidden(&Input::tokens(input_ids), &Mask::none(), Mode::Eval)?;
-    model.logits(&hidden, None)
+    model.logits(&hidden)
 }
 
 fn gradients(store: &ParamStore, loss: &Tensor) -> Result<Gradients> {
@@ -98,23 +102,60 @@ fn packed_documents_are_refused_by_what_cannot_keep_them_apart() {
     }
 }
 
+/// Configurations that differ in what the last block does.
+fn last_blocks() -> Vec<ModelConfig> {
+    let glu = FeedForwardConfig::default_of("glu").expect("a kind");
+    vec![
+        ModelConfig { n_layers: 1, ..config() },
+        ModelConfig { norm_placement: NormPlacement::Post, ..config() },
+        ModelConfig { feed_forward: glu, ..config() },
+        ModelConfig { feed_forward: FeedForwardConfig::None, ..config() },
+        ModelConfig { stochastic_depth: 0.5, ..config() },
+    ]
+}
+
 #[test]
-fn logits_at_positions_equal_those_of_all_positions() -> Result<()> {
-    let store = store();
-    for (tied_output, transform) in [(true, true), (true, false), (false, true), (false, false)] {
-        let lm_head = Some(LmHeadConfig { transform, ..LmHeadConfig::default() });
-        let model = build(&ModelConfig { tied_output, lm_head, ..config() }, &store)?;
-        let ids = input_ids()?;
-        let hidden = model.hidden(&Input::tokens(&ids), &Mask::none(), Mode::Eval)?;
-        let all = model.logits(&hidden, None)?;
-        assert_eq!(all.dims(), [2, SEQ_LEN, 13]);
+fn hidden_states_at_positions_equal_those_of_all_positions_and_so_do_their_gradients() -> Result<()>
+{
+    let stream = Stream::new(17, Purpose::Dropout);
+    let recomputed = Mode::Train { stream, activations: Activations::Recomputed };
+    for config in last_blocks() {
+        let store = store();
+        let model = build(&config, &store)?;
+        let (ids, mask) = (input_ids()?, Mask::none());
+        let input = Input::tokens(&ids);
         let positions = Tensor::new(&[9_u32, 0, 6, 6], device())?;
-        let some = model.logits(&hidden, Some(&positions))?;
-        let expected = all.flatten_to(1)?.index_select(&positions, 0)?;
-        let difference = (some - expected)?.abs()?.max_all()?.to_scalar::<f64>()?;
-        assert!(difference < 1e-12, "{difference}");
+        for mode in [Mode::Eval, Mode::train(stream), recomputed] {
+            let some = model.hidden_at(&input, &mask, &positions, mode)?;
+            let all = model.hidden(&input, &mask, mode)?;
+            let expected = embedding(&all.flatten_to(1)?, &positions)?;
+            assert_eq!(some.dims(), [4, D_MODEL]);
+            assert!(largest(&(&some - &expected)?)? < 1e-12, "{config:?}");
+
+            let of_some = gradients(&store, &some.powf(3.)?.sum_all()?)?;
+            let of_all = gradients(&store, &expected.powf(3.)?.sum_all()?)?;
+            for (name, _) in store.iter() {
+                let (some, all) = (of_some.get(&name), of_all.get(&name));
+                assert_eq!(some.is_some(), all.is_some(), "{name}");
+                let (Some(some), Some(all)) = (some, all) else { continue };
+                assert!(largest(&(some - all)?)? < 1e-9 * (1. + largest(all)?), "{name}");
+            }
+        }
     }
     Ok(())
+}
+
+#[test]
+fn a_position_outside_the_input_is_refused() -> Result<()> {
+    let model = build(&config(), &store())?;
+    let (ids, positions) = (input_ids()?, Tensor::new(&[10_u32], device())?);
+    let hidden = model.hidden_at(&Input::tokens(&ids), &Mask::none(), &positions, Mode::Eval);
+    assert!(hidden.is_err());
+    Ok(())
+}
+
+fn largest(x: &Tensor) -> Result<f64> {
+    x.abs()?.max_all()?.to_scalar()
 }
 
 #[test]
@@ -125,7 +166,7 @@ fn every_parameter_of_a_masked_language_model_has_a_gradient() -> Result<()> {
         let ids = input_ids()?;
         let types = Tensor::new(&[[0_u32, 1, 2, 0, 1]; 2], device())?;
         let input = Input::Tokens { input_ids: &ids, token_type_ids: Some(&types) };
-        let logits = model.logits(&model.hidden(&input, &Mask::none(), Mode::Eval)?, None)?;
+        let logits = model.logits(&model.hidden(&input, &Mask::none(), Mode::Eval)?)?;
         let gradients = gradients(&store, &logits.sqr()?.sum_all()?)?;
         let faults = gradients.audit()?;
         let is_key_bias = |name: &str| name.ends_with("key.bias");
@@ -213,26 +254,38 @@ fn what_a_masked_language_model_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn cost_of_the_head_counts_only_masked_positions() -> Result<()> {
-    let store = store();
-    let config = ModelConfig { tied_output: true, ..config() };
-    build(&config, &store)?;
-    let of = |vocab_size, seq_len| {
-        let spec = MaskedLmSpec { vocab_size, seq_len, ..SPEC };
-        MaskedLm::cost(&config, &spec, &store)
-    };
-    assert_eq!(of(13, 5).n_parameters, store.n_parameters());
-    assert!(of(1300, 5).activations > of(13, 5).activations);
-    // The head is applied to 15 of 100 positions.
-    let with_head = of(13, 100).forward_flops;
-    let bare = ModelConfig {
-        lm_head: Some(LmHeadConfig { transform: false, ..LmHeadConfig::default() }),
-        ..config.clone()
-    };
-    let other = ParamStore::new(17, DType::F64, device());
-    build(&bare, &other)?;
+fn cost_of_last_feed_forward_network_and_head_counts_masked_positions() -> Result<()> {
+    const N_LAYERS: usize = 3;
     let spec = MaskedLmSpec { seq_len: 100, ..SPEC };
-    let without = MaskedLm::cost(&bare, &spec, &other).forward_flops;
-    assert_eq!(with_head - without, 2 * 15 * (D_MODEL * D_MODEL) as u64);
+    let bare = ModelConfig {
+        n_layers: N_LAYERS,
+        tied_output: true,
+        lm_head: Some(LmHeadConfig { transform: false, ..LmHeadConfig::default() }),
+        feed_forward: FeedForwardConfig::None,
+        ..config()
+    };
+    let of = |config: &ModelConfig, masked: f64| {
+        let store = store();
+        build(config, &store)?;
+        let cost = MaskedLm::cost(config, &spec, masked, &store);
+        assert_eq!(cost.n_parameters, store.n_parameters());
+        Result::Ok(cost)
+    };
+    // Of 100 positions, the head is applied to 15 or 30, and one of three feed-forward networks to as many.
+    let square = 2 * (D_MODEL * D_MODEL) as u64;
+    let with_head = ModelConfig { lm_head: Some(LmHeadConfig::default()), ..bare.clone() };
+    let with_networks = ModelConfig { feed_forward: FeedForwardConfig::default(), ..bare.clone() };
+    for (masked, n_masked) in [(0.15, 15), (0.3, 30)] {
+        let bare = of(&bare, masked)?;
+        let head = of(&with_head, masked)?;
+        assert_eq!(head.forward_flops - bare.forward_flops, n_masked * square);
+        let networks = of(&with_networks, masked)?;
+        assert_eq!(networks.forward_flops - bare.forward_flops, (200 + n_masked) * 8 * square);
+    }
+    // 15 more positions with the norm, the sum and the input of φ, the state that is read, and the logits.
+    let [less, more] = [0.15, 0.3].map(|masked| of(&with_networks, masked));
+    let (less, more) = (less?, more?);
+    assert_eq!(more.activations - less.activations, 15 * (6 * D_MODEL + D_MODEL + 13));
+    assert_eq!(more.recomputed - less.recomputed, 15 * (D_MODEL + 13));
     Ok(())
 }

@@ -540,19 +540,21 @@ fn gates_agree() -> Result<()> {
         for function in
             [Function::Relu, Function::Gelu, Function::GeluTanh, Function::Silu, Function::Sigmoid]
         {
+            let agree = |of_x: &[usize], of_v: &[usize]| {
+                let inputs = [normal(0, of_x, dtype)?, normal(1, of_v, dtype)?];
+                assert_agree(
+                    "gated",
+                    &|x| gate::gated(function, &x[0], &x[1]),
+                    &|x| gate::reference::gated(function, &x[0], &x[1]),
+                    &inputs,
+                    tolerance,
+                )
+            };
             for [batch, len, width] in [[1, 1, 1], [3, 5, 7], [2, 67, 41], [5, 1, 3], [2, 131, 257]]
             {
-                for of_v in [len, 1] {
-                    let x = normal(0, &[batch, len, width], dtype)?;
-                    let v = normal(1, &[batch, of_v, width], dtype)?;
-                    assert_agree(
-                        "gated",
-                        &|x| gate::gated(function, &x[0], &x[1]),
-                        &|x| gate::reference::gated(function, &x[0], &x[1]),
-                        &[x, v],
-                        tolerance,
-                    )?;
-                }
+                agree(&[batch, len, width], &[batch, len, width])?;
+                agree(&[batch, len, width], &[batch, 1, width])?;
+                agree(&[batch * len, width], &[batch * len, width])?;
             }
         }
     }

@@ -134,7 +134,7 @@ impl CausalLm {
     /// The cost of training on the longest sequences, with the parameters in `store`.
     pub fn cost(config: &ModelConfig, spec: &CausalLmSpec, store: &ParamStore) -> Cost {
         let len = spec.seq_len;
-        let counts = PositionCounts { inputs: len, residual: len, output: len };
+        let counts = PositionCounts::new(len, len, len);
         let stack = StackSpec::single(config, len);
         Cost::single_stack(config, &stack, counts, &Self::estimate(config, spec), store)
     }

@@ -43,11 +43,18 @@ pub(super) struct PositionCounts {
     pub(super) inputs: usize,
     /// Positions in the residual stream, including a `[CLS]`.
     pub(super) residual: usize,
+    /// Positions at which the feed-forward network of the last block is applied.
+    pub(super) last_feed_forward: usize,
     /// Positions at which the output layer is applied.
     pub(super) output: usize,
 }
 
 impl PositionCounts {
+    /// `inputs` from the data, and `output` positions read of the `residual` ones after all blocks.
+    pub(super) fn new(inputs: usize, residual: usize, output: usize) -> Self {
+        Self { inputs, residual, last_feed_forward: residual, output }
+    }
+
     /// The number of positions to which the matrix `name` of a model of this `config` is applied.
     pub(super) fn of_matrix(&self, name: &str, config: &ModelConfig) -> usize {
         match name.split_once('.') {
@@ -56,6 +63,7 @@ impl PositionCounts {
             // Table lookups, not products.
             Some(("embedding" | "position", _)) => 0,
             Some(("lm_head" | "output" | "classifier", _)) => self.output,
+            Some(("layer", rest)) if is_last_feed_forward(rest, config) => self.last_feed_forward,
             _ => self.residual,
         }
     }
@@ -120,6 +128,13 @@ impl Cost {
     }
 }
 
+/// Whether `name`, after `layer.`, is a parameter of the feed-forward network of the last block.
+fn is_last_feed_forward(name: &str, config: &ModelConfig) -> bool {
+    let mut parts = name.split('.');
+    let block = parts.next().and_then(|block| block.parse::<usize>().ok());
+    block.is_some_and(|block| block + 1 == config.n_layers) && parts.next() == Some("feed_forward")
+}
+
 fn is_of_an_attention(name: &str) -> bool {
     name.split('.').any(|part| part == "attention" || part == "cross_attention")
 }
@@ -180,6 +195,20 @@ impl Estimate {
         Self::of_stack(config, &StackSpec::single(config, max_seq_len), [positions, 0])
     }
 
+    /// As [`Self::single_stack`], if only `n_read` of the `positions` are read after all blocks: the feed-forward
+    /// network of the last block has activations at these only.
+    pub(super) fn read_at(config: &ModelConfig, positions: usize, n_read: usize) -> Self {
+        let all = Self::single_stack(config, positions);
+        let skipped = positions.saturating_sub(n_read) as f64 * feed_forward_activations(config);
+        // Activation checkpointing keeps the inner activations of the largest block, which another one is.
+        let recomputed = if config.n_layers > 1 { 0. } else { skipped };
+        Self {
+            parameters: all.parameters,
+            activations: all.activations - skipped,
+            recomputed: all.recomputed - recomputed,
+        }
+    }
+
     /// Layers outside the blocks, which activation checkpointing does not recompute.
     pub fn outside_blocks(parameters: f64, activations: f64) -> Self {
         Self { parameters, activations, recomputed: activations }
@@ -187,22 +216,21 @@ impl Estimate {
 
     /// One stack with its positions, on a sequence and a memory of these `lens`.
     ///
-    /// Activations per block: two norms and two residual sums (three each with cross-attention), the
-    /// attentions, and the inner activations of the feed-forward network: the input of φ, or the gate,
-    /// the gated values and their product.
+    /// Activations per block: the attentions, a norm and a residual sum around each, and the feed-forward network with
+    /// its own.
     pub fn of_stack(config: &ModelConfig, stack: &StackSpec<'_>, lens: [usize; 2]) -> Self {
         let (d_model, n_layers) = (config.d_model as f64, stack.n_layers as f64);
         let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or(0) as f64;
         let attention = attention_cost(config, stack, lens);
-        let (n_maps, n_inner) = match config.feed_forward {
-            FeedForwardConfig::Mlp(_) => (2., 1.), // up, down
-            FeedForwardConfig::Glu(_) => (3., 3.), // gate, up, down
-            FeedForwardConfig::None => (0., 0.),
+        let n_maps = match config.feed_forward {
+            FeedForwardConfig::Mlp(_) => 2., // up, down
+            FeedForwardConfig::Glu(_) => 3., // gate, up, down
+            FeedForwardConfig::None => 0.,
         };
-        let n_sums = if stack.cross_attention.is_some() { 6. } else { 4. };
+        let n_attentions = if stack.cross_attention.is_some() { 2. } else { 1. };
+        let of_position = n_attentions * 2. * d_model + feed_forward_activations(config);
         let (seq_len, ends) = (lens[0] as f64, 2. * d_model);
-        let blocks =
-            attention.activations + seq_len * n_layers * (n_sums * d_model + n_inner * d_ff);
+        let blocks = attention.activations + seq_len * n_layers * of_position;
         let between = seq_len * n_layers * d_model;
         Self {
             parameters: attention.parameters
@@ -224,6 +252,18 @@ impl Add for Estimate {
             recomputed: self.recomputed + other.recomputed,
         }
     }
+}
+
+/// Activations of a feed-forward network at one position: its norm, its residual sum, and the inner activations, which
+/// are the input of φ, or the gate, the gated values and their product.
+fn feed_forward_activations(config: &ModelConfig) -> f64 {
+    let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or(0) as f64;
+    let n_inner = match config.feed_forward {
+        FeedForwardConfig::Mlp(_) => 1.,
+        FeedForwardConfig::Glu(_) => 3.,
+        FeedForwardConfig::None => 0.,
+    };
+    2. * config.d_model as f64 + n_inner * d_ff
 }
 
 fn position_table(config: &ModelConfig, max_seq_len: usize) -> f64 {

@@ -7,7 +7,6 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use tealight_ops::embedding::embedding;
 use tealight_ops::linear_cross_entropy::Scored;
 
 use super::cost::{Cost, Estimate, PositionCounts};
@@ -21,10 +20,6 @@ use crate::transformer::Transformer;
 use crate::transformer::block::{BlockInput, BlockMaps};
 use crate::transformer::embedding::{Input, InputSpec};
 use crate::transformer::spec::StackSpec;
-
-/// The fraction of masked positions that cost estimates assume: BERT's (§3.1). A task that masks more
-/// tokens costs more.
-const MASKED_FRACTION: f64 = 0.15;
 
 /// Settings that data and task determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,24 +81,26 @@ impl MaskedLm {
         self.transformer.forward(input, &BlockInput::new(mask, mode))
     }
 
-    /// Logits `(n, vocab_size)` at `positions (n)`, which are indices into the batch·seq_len positions of
-    /// `hidden (batch, seq_len, d_model)`. If `positions` is `None`, logits `(batch, seq_len,
-    /// vocab_size)` at all positions.
-    pub fn logits(&self, hidden: &Tensor, positions: Option<&Tensor>) -> Result<Tensor> {
-        let Some(positions) = positions else { return self.head.forward(hidden) };
-        let rows = hidden.flatten_to(1)?; // (batch·seq_len, d_model)
-        self.head.forward(&embedding(&rows, positions)?)
+    /// [`Self::hidden`] at the `positions (n)` of u32 alone, which are indices into the batch·seq_len positions:
+    /// `(n, d_model)`. It is faster, as the last feed-forward network computes these only.
+    pub fn hidden_at(
+        &self,
+        input: &Input<'_>,
+        mask: &Mask,
+        positions: &Tensor,
+        mode: Mode,
+    ) -> Result<Tensor> {
+        self.transformer.forward_at(input, &BlockInput::new(mask, mode), positions)
     }
 
-    /// The cross-entropy of `labels (n)` at `positions (n)`, which are as in [`Self::logits`].
-    pub fn cross_entropy(
-        &self,
-        hidden: &Tensor,
-        positions: &Tensor,
-        labels: &Tensor,
-    ) -> Result<Scored> {
-        let read = embedding(&hidden.flatten_to(1)?, positions)?;
-        self.head.cross_entropy(&read, labels)
+    /// Hidden states `(.., d_model)` → logits `(.., vocab_size)`.
+    pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        self.head.forward(hidden)
+    }
+
+    /// The cross-entropy of `labels (n)` under hidden states `(n, d_model)`.
+    pub fn cross_entropy(&self, hidden: &Tensor, labels: &Tensor) -> Result<Scored> {
+        self.head.cross_entropy(hidden, labels)
     }
 
     /// The attention weights of each layer.
@@ -116,28 +113,42 @@ impl MaskedLm {
         &self.transformer
     }
 
-    /// The memory that the model of this `config` needs.
-    pub fn estimate(config: &ModelConfig, spec: &MaskedLmSpec) -> Estimate {
+    /// The memory that the model of this `config` needs if the share `masked` of the positions is masked.
+    pub fn estimate(config: &ModelConfig, spec: &MaskedLmSpec, masked: f64) -> Estimate {
+        let n_masked = n_masked(spec.seq_len, masked);
         let head = config.lm_head.clone().unwrap_or_default();
         let (d_model, vocab_size) = (config.d_model as f64, spec.vocab_size as f64);
         // The masked positions' states; the outputs of the dense map, φ and the norm; the logits.
         let transform = if head.transform { 3. * d_model } else { 0. };
         let parameters = if head.transform { d_model * d_model } else { 0. };
-        let activations = n_masked(spec) as f64 * (d_model + transform + vocab_size);
-        Estimate::single_stack(config, spec.seq_len)
+        let activations = n_masked as f64 * (d_model + transform + vocab_size);
+        Estimate::read_at(config, spec.seq_len, n_masked)
             + Estimate::outside_blocks(parameters, activations)
     }
 
-    /// The cost of training on the longest sequences, with the parameters in `store`.
-    pub fn cost(config: &ModelConfig, spec: &MaskedLmSpec, store: &ParamStore) -> Cost {
+    /// The cost of training on the longest sequences, of whose positions the share `masked` is masked, with the
+    /// parameters in `store`.
+    pub fn cost(
+        config: &ModelConfig,
+        spec: &MaskedLmSpec,
+        masked: f64,
+        store: &ParamStore,
+    ) -> Cost {
         let seq_len = spec.seq_len;
-        let counts = PositionCounts { inputs: seq_len, residual: seq_len, output: n_masked(spec) };
+        let n_masked = n_masked(seq_len, masked);
+        let counts = PositionCounts {
+            inputs: seq_len,
+            residual: seq_len,
+            last_feed_forward: n_masked,
+            output: n_masked,
+        };
         let stack = StackSpec::single(config, config.max_seq_len.unwrap_or(seq_len));
-        Cost::single_stack(config, &stack, counts, &Self::estimate(config, spec), store)
+        let estimate = Self::estimate(config, spec, masked);
+        Cost::single_stack(config, &stack, counts, &estimate, store)
     }
 }
 
-/// The number of positions of a sequence to which the head is applied.
-fn n_masked(spec: &MaskedLmSpec) -> usize {
-    (MASKED_FRACTION * spec.seq_len as f64).ceil() as usize
+/// The number of positions of a sequence to which the last feed-forward network and the head are applied.
+fn n_masked(seq_len: usize, share: f64) -> usize {
+    (share * seq_len as f64).ceil() as usize
 }

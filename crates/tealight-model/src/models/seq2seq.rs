@@ -191,7 +191,7 @@ impl Seq2Seq {
         let [encoder, decoder] = stacks(config, spec);
         let attention = attention_cost(config, &encoder, [source_len, 0])
             + attention_cost(config, &decoder, [target_len, source_len]);
-        let counts = |len| PositionCounts { inputs: len, residual: len, output: len };
+        let counts = |len| PositionCounts::new(len, len, len);
         let applied = |name: &str| match name.split_once('.') {
             Some(("encoder", rest)) => counts(source_len).of_matrix(rest, config),
             Some(("decoder", rest)) => counts(target_len).of_matrix(rest, config),

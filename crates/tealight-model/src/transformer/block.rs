@@ -13,6 +13,8 @@
 
 use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
+use tealight_ops::embedding::embedding;
+use tealight_ops::reshape;
 use tealight_ops::residual::residual;
 use tealight_ops::stochastic_depth::stochastic_depth;
 
@@ -110,6 +112,27 @@ impl Block {
         self.feed_forward(&x, input.mode)
     }
 
+    /// [`Self::forward`] at the `positions (n)` of u32 alone, which are indices into the batch·seq_len positions of
+    /// `x (batch, seq_len, d_model)`: `(n, d_model)`. The feed-forward network, which reads one position at a time,
+    /// computes these only.
+    ///
+    /// # Errors
+    /// As [`Self::forward`], and on the CPU if a position is not one of `x`.
+    pub fn forward_at(
+        &self,
+        x: &Tensor,
+        input: &BlockInput<'_>,
+        positions: &Tensor,
+    ) -> Result<Tensor> {
+        let x = self.self_attention(x, input)?;
+        let x = self.cross_attention(&x, input)?;
+        if self.feed_forward.as_ref().is_some_and(|network| network.depth.draws(input.mode)) {
+            // Stochastic depth is drawn for each example, so the network needs to know which positions one has.
+            return select(&self.feed_forward(&x, input.mode)?, positions);
+        }
+        self.feed_forward(&select(&x, positions)?, input.mode)
+    }
+
     /// The attention weights of the block, and its output, for its input `x`.
     pub fn forward_with_maps(
         &self,
@@ -175,6 +198,12 @@ impl Block {
             (None, Some(_)) => bail!("a block without cross-attention was given a memory"),
         }
     }
+}
+
+/// `x (batch, seq_len, d_model)` at `positions (n)`, indices into the batch·seq_len positions: `(n, d_model)`
+pub(super) fn select(x: &Tensor, positions: &Tensor) -> Result<Tensor> {
+    let (_batch, _seq_len, d_model) = x.dims3()?;
+    embedding(&reshape(x, ((), d_model))?, positions)
 }
 
 fn cross_input<'a>(x: &'a Tensor, memory: Memory<'a>, mode: Mode) -> AttentionInput<'a> {

@@ -81,6 +81,22 @@ impl Transformer {
         self.through_stack(input, context, Stack::forward)
     }
 
+    /// [`Self::forward`] at the `positions (n)` of u32 alone, which are indices into the batch·seq_len positions:
+    /// `(n, d_model)`. It is faster, as the feed-forward network of the last block computes these only.
+    ///
+    /// # Errors
+    /// As [`Self::forward`], and on the CPU if a position is not one of the input's.
+    pub fn forward_at(
+        &self,
+        input: &Input<'_>,
+        context: &BlockInput<'_>,
+        positions: &Tensor,
+    ) -> Result<Tensor> {
+        self.through_stack(input, context, |stack, x, context| {
+            stack.forward_at(x, context, positions)
+        })
+    }
+
     /// The residual stream before the first block and after each block: `n_layers` + 1 tensors
     /// `(batch, seq_len, d_model)`. The last equals the output of [`Self::forward`].
     pub fn hidden_states(

@@ -6,7 +6,7 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::recompute::checkpoint;
 
-use super::block::{Block, BlockDecoding, BlockInput, BlockMaps};
+use super::block::{Block, BlockDecoding, BlockInput, BlockMaps, select};
 pub use super::spec::{Place, StackSpec};
 use crate::attention::Memory;
 use crate::config::{ModelConfig, NormPlacement};
@@ -44,11 +44,28 @@ impl Stack {
 
     /// `x (batch, seq_len, d_model)` → the same shape.
     pub fn forward(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
-        let x =
-            self.blocks.iter().try_fold(x.clone(), |x, block| match input.mode.activations() {
-                Activations::Kept => block.forward(&x, input),
-                Activations::Recomputed => recomputed(block, &x, input),
-            })?;
+        self.normalise(through(&self.blocks, x, input)?)
+    }
+
+    /// [`Self::forward`] at the `positions (n)` of u32 alone, which are indices into the batch·seq_len positions:
+    /// `(n, d_model)`. The feed-forward network of the last block computes these only.
+    ///
+    /// # Errors
+    /// As [`Self::forward`], and on the CPU if a position is not one of `x`.
+    pub fn forward_at(
+        &self,
+        x: &Tensor,
+        input: &BlockInput<'_>,
+        positions: &Tensor,
+    ) -> Result<Tensor> {
+        let Some((last, blocks)) = self.blocks.split_last() else {
+            return self.normalise(select(x, positions)?);
+        };
+        let x = through(blocks, x, input)?;
+        let x = match input.mode.activations() {
+            Activations::Kept => last.forward_at(&x, input, positions)?,
+            Activations::Recomputed => recomputed(last, &x, input, Some(positions))?,
+        };
         self.normalise(x)
     }
 
@@ -94,12 +111,31 @@ impl Stack {
     }
 }
 
-/// The output of `block`, whose activations are not kept but recomputed in the backward pass.
-fn recomputed(block: &Arc<Block>, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
+/// `x` after `blocks`.
+fn through(blocks: &[Arc<Block>], x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
+    blocks.iter().try_fold(x.clone(), |x, block| match input.mode.activations() {
+        Activations::Kept => block.forward(&x, input),
+        Activations::Recomputed => recomputed(block, &x, input, None),
+    })
+}
+
+/// The output of `block`, at all positions or at `positions` alone. Its activations are not kept but recomputed in the
+/// backward pass.
+fn recomputed(
+    block: &Arc<Block>,
+    x: &Tensor,
+    input: &BlockInput<'_>,
+    positions: Option<&Tensor>,
+) -> Result<Tensor> {
     let (block, x, mask, mode) = (block.clone(), x.clone(), input.mask.clone(), input.mode);
+    let positions = positions.cloned();
     let memory = input.memory.map(|Memory { states, mask }| (states.clone(), mask.clone()));
     checkpoint(move || {
         let memory = memory.as_ref().map(|(states, mask)| Memory { states, mask });
-        block.forward(&x, &BlockInput { mask: &mask, memory, mode })
+        let input = BlockInput { mask: &mask, memory, mode };
+        match &positions {
+            Some(positions) => block.forward_at(&x, &input, positions),
+            None => block.forward(&x, &input),
+        }
     })
 }

@@ -237,7 +237,7 @@ impl Case {
         Ok(match *task {
             Task::MaskedLm => {
                 let model = MaskedLm::build(config, &MASKED_LM, &vb)?;
-                model.logits(&model.hidden(&input, &mask, Mode::Eval)?, None)?
+                model.logits(&model.hidden(&input, &mask, Mode::Eval)?)?
             }
             Task::Encoder => MaskedLm::build_encoder(config, &MASKED_LM, &vb)?
                 .forward(&input, &BlockInput::new(&mask, Mode::Eval))?,

@@ -167,13 +167,13 @@ impl<'a> FillMask<'a> {
             let flags = Tensor::from_iter(flags, self.device)?.reshape(shape)?;
             mask = mask.with_key_padding_mask(&flags)?;
         }
-        let hidden = self.model.hidden(&Input::tokens(&ids), &mask, Mode::Eval)?;
         let positions = rows.iter().enumerate().flat_map(|(row, encoded)| {
             encoded.masks.iter().map(move |at| (row * seq_len + at) as u32)
         });
         let positions = Tensor::from_iter(positions, self.device)?;
-        let logits = self.model.logits(&hidden, Some(&positions))?; // (n_masks, vocab_size)
-        probabilities(&logits)
+        let input = Input::tokens(&ids);
+        let hidden = self.model.hidden_at(&input, &mask, &positions, Mode::Eval)?; // (n_masks, d_model)
+        probabilities(&self.model.logits(&hidden)?)
     }
 
     /// The candidates for a mask, best first.

@@ -218,7 +218,7 @@ fn run_masked_lm(model: &MaskedLm, case: &Case<'_>, mask: &Mask) -> Outcome {
     let input = Input::Tokens { input_ids, token_type_ids: case.input("token_type_ids") };
     let context = BlockInput { mask, memory: None, mode: Mode::Eval };
     let states = model.transformer().hidden_states(&input, &context).unwrap();
-    let logits = model.logits(states.last().unwrap(), None).unwrap();
+    let logits = model.logits(states.last().unwrap()).unwrap();
     let loss = mean_loss(&logits, case.tensor("labels"));
     Outcome { hidden_states: vec![("hidden_states", states)], logits, loss }
 }

@@ -20,14 +20,14 @@ use crate::ops::activation::{Elementwise, Function, with_activation};
 
 const NAME: &str = "gate";
 
-/// `x (batch, len, width)`, `v (batch, len or 1, width)` → the shape of `x`
+/// `x (.., width)`, `v` of the same shape, or `x (batch, len, width)`, `v (batch, 1, width)` → the shape of `x`
 ///
 /// # Errors
-/// If the shapes do not match.
+/// If the shapes or the data types do not match.
 pub fn gated(function: Function, x: &Tensor, v: &Tensor) -> Result<Tensor> {
-    let ((batch, len, width), shape) = (x.dims3()?, v.dims3()?);
-    if ![(batch, len, width), (batch, 1, width)].contains(&shape) || x.dtype() != v.dtype() {
-        bail!("a gate of {:?} over {:?}", x.shape(), v.shape())
+    widths(x, v)?;
+    if x.dtype() != v.dtype() {
+        bail!("a gate of {:?} over {:?}", x.dtype(), v.dtype())
     }
     dispatch!(match [x, v] {
         Cpu(T) => with_activation!(function, A => on_cpu::<T, A>(x, v)),
@@ -46,7 +46,9 @@ fn on_cpu<T: Element, A: Elementwise>(x: &Tensor, v: &Tensor) -> Result<Tensor> 
 
 /// How many positions of x one position of v gates, and the width of a position.
 fn widths(x: &Tensor, v: &Tensor) -> Result<(usize, usize)> {
-    let (_, len, width) = x.dims3()?;
-    let (_, of_v, _) = v.dims3()?;
-    Ok((len / of_v, width))
+    match (x.dims(), v.dims()) {
+        (shape @ &[.., width], of_v) if shape == of_v => Ok((1, width)),
+        (&[batch, len, width], of_v) if of_v == [batch, 1, width] => Ok((len, width)),
+        (shape, of_v) => bail!("a gate of {shape:?} over {of_v:?}"),
+    }
 }

@@ -208,7 +208,7 @@ impl Task for MaskedLm {
     }
 
     fn estimate(&self, config: &ModelConfig) -> Estimate {
-        Model::estimate(config, &self.model_spec())
+        Model::estimate(config, &self.model_spec(), self.config.masking.mlm_probability)
     }
 
     fn n_tokens(&self, batch: &Batch) -> Option<u64> {
@@ -226,8 +226,8 @@ impl Task for MaskedLm {
         if *n_masked == 0 {
             return Loss::zero(&self.texts.device);
         }
-        let hidden = model.hidden(&Input::tokens(ids), mask, mode)?; // (batch, seq_len, d_model)
-        let Scored { loss: sum, hits } = model.cross_entropy(&hidden, positions, labels)?;
+        let hidden = model.hidden_at(&Input::tokens(ids), mask, positions, mode)?; // (n_masked, d_model)
+        let Scored { loss: sum, hits } = model.cross_entropy(&hidden, labels)?;
         Ok(Loss::with_hits(sum, *n_masked, "accuracy", &hits))
     }
 
@@ -254,7 +254,7 @@ impl RegisteredTask for MaskedLm {
     }
 
     fn cost(&self, _: &Model, config: &ModelConfig, store: &ParamStore) -> Cost {
-        Model::cost(config, &self.model_spec(), store)
+        Model::cost(config, &self.model_spec(), self.config.masking.mlm_probability, store)
     }
 
     fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {

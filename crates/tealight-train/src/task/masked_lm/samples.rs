@@ -43,8 +43,9 @@ fn sample(task: &MaskedLm, model: &Model, mut sequence: Sequence) -> Result<Opti
     let ids = tensor_of(rows.ids.clone(), (1, rows.seq_len), device)?;
     let n_places = places.len();
     let places = tensor_of(places.iter().map(|&at| at as u32).collect(), n_places, device)?;
-    let hidden = model.hidden(&Input::tokens(&ids), &task.texts.mask(&rows)?, Mode::Eval)?; // (1, seq_len, d_model)
-    let scores = probabilities(&model.logits(&hidden, Some(&places))?)?; // (n_places, vocab_size)
+    let (input, mask) = (Input::tokens(&ids), task.texts.mask(&rows)?);
+    let hidden = model.hidden_at(&input, &mask, &places, Mode::Eval)?; // (n_places, d_model)
+    let scores = probabilities(&model.logits(&hidden)?)?; // (n_places, vocab_size)
     let candidates = |scores: Vec<f64>| {
         let likeliest = likeliest((0..).map(|id: u32| id.to_string()).zip(scores)).into_iter();
         let named = likeliest.map(|mut candidate| {
