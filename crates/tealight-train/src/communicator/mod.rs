@@ -65,15 +65,16 @@ pub trait Communicator: fmt::Debug + Send + Sync {
         self.gather_in_place(receive, lens)
     }
 
-    /// [`Self::gather`] of what this rank has written to its place in `bytes`.
+    /// [`Self::gather`] of what this rank has written to its place in `bytes`, whose length is the sum of `lens`.
     ///
     /// # Errors
     /// As [`Self::exchange`].
     fn gather_in_place(&self, bytes: &mut [u8], lens: &[usize]) -> Result<(), CommunicationError>;
 
-    /// As [`Self::gather_in_place`], where each rank sends to each other rank itself (`MPI_Alltoallv`), which no
-    /// library makes slow. Where several ranks share the connection of a computer, the same bytes go through it several
-    /// times.
+    /// As [`Self::gather_in_place`], where each rank sends to each other rank itself (`MPI_Alltoallv`). It is faster
+    /// where each rank has a connection of its own (docs/CLUSTER.md, "Measured"). Where several ranks share the
+    /// connection of a computer, the same bytes go through it several times. The default is
+    /// [`Self::gather_in_place`].
     ///
     /// # Errors
     /// As [`Self::exchange`].

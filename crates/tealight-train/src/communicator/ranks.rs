@@ -90,11 +90,6 @@ impl Ranks {
         (0..self.size()).filter(|&rank| self.host(rank) == here).collect()
     }
 
-    /// Whether several ranks reach other hosts through one connection.
-    pub fn share_a_connection(&self) -> bool {
-        self.share_a_connection
-    }
-
     /// The part of this rank in `n` numbered items, which the ranks divide in ascending order, without a remainder.
     pub fn part_of(&self, n: u64) -> Range<u64> {
         let (rank, len) = (self.rank() as u64, n / self.size() as u64);
@@ -121,6 +116,21 @@ impl Ranks {
     /// If communication fails.
     pub fn gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.gather_for(Receivers::All, bytes)
+    }
+
+    /// Fills `bytes`, the sum of `lens` long, with what each rank has written to its part of `lens[rank]` bytes. Each
+    /// rank sends to each other one, or, if several share the connection of a host, by
+    /// [`Communicator::gather_in_place`].
+    ///
+    /// # Errors
+    /// If communication fails.
+    pub(crate) fn gather_in_place(&self, bytes: &mut [u8], lens: &[usize]) -> Result<()> {
+        if self.share_a_connection {
+            self.communicator.gather_in_place(bytes, lens)?;
+        } else {
+            self.communicator.gather_by_pairs(bytes, lens)?;
+        }
+        Ok(())
     }
 
     /// On rank 0, what each rank passes, by rank; empty on the others.
@@ -339,6 +349,19 @@ mod tests {
         let all = on_ranks(3, |ranks| (ranks.on_this_host(), ranks.host(2).to_owned()));
         let expected = [vec![0, 1], vec![0, 1], vec![2]].map(|here| (here, "host1".to_owned()));
         assert_eq!(all, expected);
+    }
+
+    /// The decision must be the same on all ranks: they wait for each other in different calls otherwise.
+    #[test]
+    fn only_ranks_of_several_hosts_of_which_one_has_two_share_a_connection() {
+        let shared = |size| on_ranks(size, |ranks| ranks.share_a_connection);
+        assert_eq!(shared(2), [false; 2]);
+        assert_eq!(shared(3), [true; 3]);
+        let alone_on_a_host = on_all(3, |rank| {
+            let host = format!("host{}", rank.rank());
+            Ranks::new(Arc::new(rank), &host).unwrap().share_a_connection
+        });
+        assert_eq!(alone_on_a_host, [false; 3]);
     }
 
     #[test]

@@ -42,7 +42,9 @@ impl Wire {
     pub(crate) fn gather(self, ranks: &Ranks, send: &[f32], lens: &[usize]) -> Result<Vec<f32>> {
         let bytes = self.bytes(lens);
         self.transfer(send, lens.iter().sum(), |send, receive| {
-            Ok(ranks.communicator().gather(send, receive, &bytes)?)
+            let start: usize = bytes[..ranks.rank()].iter().sum();
+            receive[start..][..send.len()].copy_from_slice(send);
+            ranks.gather_in_place(receive, &bytes)
         })
     }
 
@@ -52,14 +54,7 @@ impl Wire {
         numbers: &mut [f32],
         lens: &[usize],
     ) -> Result<()> {
-        let (bytes, lens) = (bytemuck::cast_slice_mut(numbers), Self::F32.bytes(lens));
-        let communicator = ranks.communicator();
-        if ranks.share_a_connection() {
-            communicator.gather_in_place(bytes, &lens)?;
-        } else {
-            communicator.gather_by_pairs(bytes, &lens)?;
-        }
-        Ok(())
+        ranks.gather_in_place(bytemuck::cast_slice_mut(numbers), &Self::F32.bytes(lens))
     }
 
     /// The numbers as they arrive elsewhere.

@@ -61,8 +61,10 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// The parts of the ranks are of `lens` bytes and lie one after the other. `None` as [`Parts::new`].
+    /// The parts of the ranks are of `lens` bytes and lie one after the other. `None` as [`Parts::new`], so that all
+    /// ranks come to the same decision.
     pub(super) fn new(rank: usize, lens: &[usize]) -> Option<Self> {
+        Parts::new(lens)?;
         let mut ranges = side_by_side(lens)?;
         let own = ranges[rank].clone();
         let mut to = vec![own.clone(); lens.len()];
@@ -113,7 +115,9 @@ mod tests {
         assert_eq!((pairs.send().lens(), pairs.send().offsets()), (&[2, 0, 2][..], &[5, 5, 5][..]));
         assert_eq!(pairs.receive().lens(), [5, 0, 7]);
         assert_eq!((pairs.receive().offsets(), pairs.receive().end()), (&[0, 5, 7][..], 14));
-        assert_eq!(Pairs::new(0, &[LIMIT, 1]), None);
+        for rank in 0..2 {
+            assert_eq!(Pairs::new(rank, &[LIMIT, 1]), None);
+        }
     }
 
     #[test]

@@ -259,7 +259,8 @@ impl<H: Copy + Send + Sync> World for Started<H> {
         self.assert_parts(bytes, receive);
         let buffer = target(bytes);
         // SAFETY: there is a part for each rank, all lie within the buffer, and none that is written overlaps with one
-        // that is read (`Pairs`).
+        // that is read (`Pairs`). MPI forbids parts that overlap, not one buffer for both. MPICH refuses one address if
+        // the lengths are one array, too, so `Pairs` has two.
         unsafe { self.alltoallv_at(buffer.cast_const(), send, buffer, receive) }
     }
 
