@@ -22,7 +22,7 @@ pub(super) fn step<T: Lanes>(slots: &[Slot<'_>]) -> Result<()> {
             write_direction::<T>(direction, momentum, gradient, hyper);
         })?;
     }
-    let updates = newton_schulz::cpu::orthogonalized(directions, shape, n_iterations);
+    let updates = newton_schulz::cpu::orthogonalised(directions, shape, n_iterations);
     for (Slot { parameter, hyper, .. }, update) in slots.iter().zip(updates.chunks(len)) {
         with_slice_mut(parameter, |parameter| {
             apply::<T>(parameter, update, hyper);

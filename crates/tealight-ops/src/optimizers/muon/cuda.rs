@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
-use super::{Hyper, Slot, orthogonalized};
+use super::{Hyper, Slot, orthogonalised};
 use crate::backend::cuda::lists::{self, Item, MOST, Rates};
 use crate::backend::cuda::{Buffer, Launch, Source};
 
@@ -17,7 +17,7 @@ pub(super) fn takes(slot: &Slot<'_>) -> bool {
 pub(super) fn step(slots: &[Slot<'_>]) -> Result<()> {
     for slots in slots.chunks(MOST) {
         let Hyper { n_iterations, .. } = slots[0].hyper;
-        apply(slots, &orthogonalized(&directions(slots)?, n_iterations)?)?;
+        apply(slots, &orthogonalised(&directions(slots)?, n_iterations)?)?;
     }
     Ok(())
 }

@@ -11,13 +11,14 @@
 mod cpu;
 mod cuda;
 mod newton_schulz;
+mod reference;
 
 use candle_core::{Result, Tensor, Var, bail};
-pub use newton_schulz::orthogonalized;
+pub use newton_schulz::orthogonalised;
 
 use crate::backend::choice::dispatch;
 use crate::backend::reference_ops;
-use crate::optimizers::update::{check_shapes, store, wide};
+use crate::optimizers::update::check_shapes;
 
 /// Hyper-parameters of one update.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -113,33 +114,9 @@ fn step_of_one_shape(slots: &[Slot<'_>]) -> Result<()> {
         let operands: Vec<&Tensor> = slots.iter().flat_map(Slot::tensors).collect();
         dispatch!(match operands {
             Cpu(T) => cpu::step::<T>(slots),
-            Cuda | Reference => composed(slots),
+            Cuda | Reference => reference::step(slots),
         })
     })
-}
-
-/// As separate operations.
-fn composed(slots: &[Slot<'_>]) -> Result<()> {
-    let (hyper, shape) = (slots[0].hyper, slots[0].shape());
-    let directions = slots.iter().map(|slot| direction(slot)?.reshape(shape));
-    let directions = directions.collect::<Result<Vec<_>>>()?;
-    let updates = orthogonalized(&Tensor::stack(&directions, 0)?, hyper.n_iterations)?;
-    for (i, Slot { parameter, hyper, .. }) in slots.iter().enumerate() {
-        let Hyper { lr, scale, weight_decay, .. } = *hyper;
-        let step = (updates.get(i)?.reshape(parameter.dims())? * (lr * scale))?;
-        store(parameter, &((wide(parameter)? * (1. - lr * weight_decay))? - step)?)?;
-    }
-    Ok(())
-}
-
-/// Updates the momentum M. Returns the direction N.
-fn direction(slot: &Slot<'_>) -> Result<Tensor> {
-    let Slot { gradient, momentum, hyper, .. } = slot;
-    let Hyper { momentum: mu, nesterov, gradient_scale, .. } = *hyper;
-    let gradient = (wide(gradient)? * gradient_scale)?;
-    let buffer = ((wide(momentum)? * mu)? + &gradient)?;
-    store(momentum, &buffer)?;
-    if nesterov { gradient + (&buffer * mu)? } else { Ok(buffer) }
 }
 
 #[cfg(test)]
@@ -147,6 +124,7 @@ mod tests {
     use candle_core::{DType, Device};
 
     use super::*;
+    use crate::backend::reference_ops::with_reference_ops;
     use crate::rng::{Purpose, Stream};
 
     pub(super) fn normal(rows: usize, columns: usize) -> Result<Tensor> {
@@ -179,6 +157,51 @@ mod tests {
             parameter.flatten_all()?.to_vec1()
         };
         assert_eq!(updated(&[5, 2, 2, 3])?, updated(&[5, 12])?);
+        Ok(())
+    }
+
+    /// Updates three matrices of each of two shapes twice; their values and momenta.
+    fn updated(dtype: DType, nesterov: bool) -> Result<Vec<Tensor>> {
+        let drawn = |i: usize, shape| -> Result<Tensor> {
+            (normal(5, 3)? * (i as f64 + 1.))?.reshape(shape)?.to_dtype(dtype)
+        };
+        let shapes = [(5, 3), (3, 5), (5, 3), (3, 5), (5, 3), (3, 5)];
+        let (mut variables, mut gradients, mut hypers) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, shape) in shapes.into_iter().enumerate() {
+            let size = i as f64 + 1.;
+            variables.push([drawn(i, shape)?, drawn(7 * i, shape)?].map(|x| Var::from_tensor(&x)));
+            gradients.push((drawn(i, shape)?.sin()? * 0.3)?);
+            let (lr, scale, weight_decay) = (0.1 / size, 0.2 * size, 0.3 * size);
+            let hyper = Hyper { lr, scale, weight_decay, ..HYPER };
+            hypers.push(Hyper { nesterov, gradient_scale: 0.5, ..hyper });
+        }
+        let variables = variables.into_iter().flatten().collect::<Result<Vec<Var>>>()?;
+        let slots = variables.chunks(2).zip(&gradients).zip(hypers);
+        let slots = slots.map(|((variables, gradient), hyper)| Slot {
+            parameter: &variables[0],
+            gradient,
+            momentum: &variables[1],
+            hyper,
+        });
+        let slots: Vec<_> = slots.collect();
+        step_all(&slots)?;
+        step_all(&slots)?;
+        variables.iter().map(|variable| variable.to_dtype(DType::F64)).collect()
+    }
+
+    #[test]
+    fn the_fused_loops_agree_with_separate_operations() -> Result<()> {
+        for nesterov in [true, false] {
+            let expected = with_reference_ops(|| updated(DType::F64, nesterov))?;
+            for (dtype, tolerance) in [(DType::F64, 1e-12), (DType::F32, 1e-4)] {
+                for (i, (x, expected)) in
+                    updated(dtype, nesterov)?.iter().zip(&expected).enumerate()
+                {
+                    let error = (x - expected)?.abs()?.max_all()?.to_scalar::<f64>()?;
+                    assert!(error < tolerance, "{i}, nesterov {nesterov}, {dtype:?}: {error:e}");
+                }
+            }
+        }
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use crate::backend::simd::vector::Lanes;
 const BLOCK: usize = 64;
 
 /// Orthogonalises each of the matrices in `x`, which all have the same `shape` (rows, columns).
-pub(in crate::optimizers::muon) fn orthogonalized<T: Lanes>(
+pub(in crate::optimizers::muon) fn orthogonalised<T: Lanes>(
     x: Vec<T>,
     shape: (usize, usize),
     n_iterations: usize,
@@ -19,8 +19,10 @@ pub(in crate::optimizers::muon) fn orthogonalized<T: Lanes>(
     let (s, len) = (shape.0.min(shape.1), shape.0 * shape.1);
     let is_tall = shape.0 > shape.1;
     let mut x = normalised(x, len);
-    let [mut gram, mut polynomial] = [0; 2].map(|_| unwritten(x.len() / len * s * s));
-    let mut y = unwritten(x.len());
+    let n = x.len() / len;
+    let mut gram = unwritten(n * s * s);
+    let mut polynomial = unwritten(n * s * s);
+    let mut y = unwritten(n * len);
     for _ in 0..n_iterations {
         store_symmetric(&mut gram, s, |i| {
             let x = Matrix::new(&x[i * len..(i + 1) * len], shape);
