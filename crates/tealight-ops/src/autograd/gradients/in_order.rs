@@ -23,13 +23,13 @@ use crate::backend::element::Element;
 /// # Errors
 /// If shapes or dtypes differ, or `additions` do not leave one number.
 pub fn sum_in_order(terms: &[&Tensor], additions: &[usize]) -> Result<Tensor> {
-    check(terms, additions)?;
+    let n_kept = check(terms, additions)?;
     let terms = contiguous(terms)?;
     let terms: Vec<_> = terms.iter().collect();
     dispatch!(match terms {
         Cpu(T) => {
             let mut sum = unwritten(terms[0].elem_count());
-            add_up::<T>(&mut sum, &terms, additions)?;
+            add_up::<T>(&mut sum, &terms, additions, n_kept)?;
             tensor(sum, terms[0].shape())
         }
         Cuda if terms.len() <= cuda::MOST_TERMS => cuda::sum_in_order(&terms, additions),
@@ -42,45 +42,50 @@ pub fn sum_in_order(terms: &[&Tensor], additions: &[usize]) -> Result<Tensor> {
 /// # Errors
 /// As [`sum_in_order`], and if the terms are not of this kind.
 pub fn sum_in_order_into(sum: &mut [f32], terms: &[&Tensor], additions: &[usize]) -> Result<()> {
-    check(terms, additions)?;
+    let n_kept = check(terms, additions)?;
     if sum.len() != terms[0].elem_count() {
         bail!("a sum of {} elements of terms of {}", sum.len(), terms[0].elem_count())
     }
     let terms = contiguous(terms)?;
-    add_up(sum, &terms.iter().collect::<Vec<_>>(), additions)
+    add_up(sum, &terms.iter().collect::<Vec<_>>(), additions, n_kept)
 }
 
-fn check(terms: &[&Tensor], additions: &[usize]) -> Result<()> {
+/// How many partial sums are kept at once, at most.
+fn check(terms: &[&Tensor], additions: &[usize]) -> Result<usize> {
     let Some(first) = terms.first() else { bail!("a sum without terms") };
     if terms.iter().any(|term| (term.shape(), term.dtype()) != (first.shape(), first.dtype())) {
         bail!("a sum of terms of different shapes or dtypes")
     }
-    if !leaves_one(terms.len(), additions) {
+    let Some(n_kept) = n_kept(terms.len(), additions) else {
         bail!("the additions {additions:?} do not make one sum of {} terms", terms.len())
+    };
+    Ok(n_kept)
+}
+
+/// How many partial sums are kept at once, at most; `None` if an addition does not find two numbers, or if the
+/// additions do not leave one.
+fn n_kept(n_terms: usize, additions: &[usize]) -> Option<usize> {
+    let (mut kept, mut most) = (0_usize, 0);
+    for &n in additions {
+        // The additions after a term begin with the last sum and the term, which is not kept.
+        kept = (kept + 1).checked_sub(n).filter(|&kept| kept > 0)?;
+        most = most.max(kept);
     }
-    Ok(())
+    (n_terms == additions.len() && kept == 1).then_some(most)
 }
 
-/// Whether every addition finds two numbers, and one is left in the end.
-fn leaves_one(n_terms: usize, additions: &[usize]) -> bool {
-    let mut depth = 0;
-    let always_two = additions.iter().all(|&n| {
-        depth += 1;
-        let has_enough = n < depth;
-        depth = depth.saturating_sub(n);
-        has_enough
-    });
-    always_two && n_terms == additions.len() && depth == 1
-}
-
-/// Block by block, so that partial sums stay in the cache.
-fn add_up<T: Element>(total: &mut [T], terms: &[&Tensor], additions: &[usize]) -> Result<()> {
+/// Writes the sum to `total`, block by block, so that the partial sums stay in the cache. At most `n_kept` of them are
+/// kept at once.
+fn add_up<T: Element>(
+    total: &mut [T],
+    terms: &[&Tensor],
+    additions: &[usize],
+    n_kept: usize,
+) -> Result<()> {
     const BLOCK: usize = 2048;
     let terms = terms.iter().map(|term| View::<T>::of(term)).collect::<Result<Vec<_>>>()?;
-    // The lowest number of the stack is in `total`, the others are here. Only a term that no addition follows is
-    // stored.
-    let n_stored = additions.iter().filter(|&&n| n == 0).count();
-    let mut above = vec![[T::ZERO; BLOCK]; n_stored - 1];
+    // The lowest number of the stack is in `total`, the others are here.
+    let mut above = vec![[T::ZERO; BLOCK]; n_kept - 1];
     for (number, lowest) in total.chunks_mut(BLOCK).enumerate() {
         let (start, n) = (number * BLOCK, lowest.len());
         let above = above.iter_mut().map(|block| &mut block[..n]);
@@ -171,6 +176,19 @@ mod tests {
         sum_in_order_into(&mut sum, &terms, &additions).unwrap_err();
         let other = terms[0].to_dtype(DType::F64).unwrap();
         sum_in_order_into(&mut sum[1..4100], &[&other], &[0]).unwrap_err();
+    }
+
+    /// Pairs, pairs of pairs and so on: of 2ᵏ terms, one sum of each level is kept.
+    #[test]
+    fn few_sums_are_kept() {
+        let pairwise = |n_terms: usize| {
+            let additions = (1..=n_terms).map(|n| n.trailing_zeros() as usize).collect::<Vec<_>>();
+            n_kept(n_terms, &additions)
+        };
+        assert_eq!([1, 2, 4, 8, 1024].map(pairwise), [1, 1, 2, 3, 10].map(Some));
+        assert_eq!(n_kept(4, &[0, 1, 1, 1]), Some(1));
+        assert_eq!(n_kept(4, &[0, 0, 0, 3]), Some(3));
+        assert_eq!(n_kept(3, &[0, 1, 0]), None);
     }
 
     #[test]
