@@ -150,7 +150,7 @@ fn there_must_be_something_to_resume() -> Result {
     let parts = ["nothing to resume: there is no run `runs/tiny`"];
     folder.refuse(&["train", "tiny.toml", "--resume"], &parts)?;
     std::fs::create_dir_all(folder.path("runs/tiny"))?;
-    let parts = [parts[0], "the directory has no `manifest.json`"];
+    let parts = [parts[0], "it exists, but lacks the `manifest.json`"];
     folder.refuse(&["train", "tiny.toml", "--resume"], &parts)
 }
 

@@ -32,12 +32,13 @@ pub(super) fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDir
         let name = run_name(args, &loaded);
         let Some(directory) = RunDirectory::last(&args.runs, &name)? else {
             let path = args.runs.join(name);
-            let never_started = if path.exists() {
-                "; the directory has no `manifest.json`: its run ended before it had started"
+            let hint = if path.exists() {
+                "; it exists, but lacks the `manifest.json` and `resolved.toml` of a run that has started: train \
+                 without `--resume`"
             } else {
                 ""
             };
-            bail!("nothing to resume: there is no run `{}`{never_started}", path.display());
+            bail!("nothing to resume: there is no run `{}`{hint}", path.display());
         };
         (format!("`{}`", args.config.display()), loaded, directory)
     };

@@ -62,9 +62,9 @@ fn train(args: &Train, started: Instant, ranks: &Ranks) -> Result<ExitCode> {
     for dropped in &loaded.source.dropped_keys {
         training.log(&dropped.to_string());
     }
-    // The first rank of a host prepares the data, such as a file of tokens; then the others there read them.
-    let prepares = ranks.on_this_host()[0] == ranks.rank();
-    if !prepares {
+    // Each rank calls `agree` once around the preparation of the data, such as a file of tokens: the first rank of a
+    // host after it, in `joined`, or here if it failed; the others before it, so that they find the data prepared.
+    if !training.prepares_data() {
         agree(ranks, Ok(()))?;
     }
     let result = with_task(loaded, device, resumed, training);
@@ -75,7 +75,7 @@ fn train(args: &Train, started: Instant, ranks: &Ranks) -> Result<ExitCode> {
 #[derive(Clone, Copy)]
 struct Training<'a> {
     ranks: &'a Ranks,
-    /// Set when the task has been built.
+    /// Set when the task has been built, so that the data are prepared.
     is_prepared: &'a Cell<bool>,
     args: &'a Train,
     started: Instant,
@@ -131,10 +131,15 @@ impl Training<'_> {
     }
 
     /// A session at step 0 that has joined the other ranks.
+    /// Whether this rank prepares the data of its host.
+    fn prepares_data(&self) -> bool {
+        self.ranks.on_this_host()[0] == self.ranks.rank()
+    }
+
     fn joined<T: RegisteredTask>(&self, task: T) -> Result<Session<T>> {
         let ranks = self.ranks;
         self.is_prepared.set(true);
-        if ranks.on_this_host()[0] == ranks.rank() {
+        if self.prepares_data() {
             agree(ranks, Ok(()))?;
         }
         let data = task.data_files();

@@ -46,13 +46,13 @@ pub(super) fn resume<T: RegisteredTask>(
         None => drop(restored?),
     }
     let Progress { step, bad_step, .. } = &session.progress;
-    // Settings that may change on resuming.
+    // The resolved configuration of this command replaces the earlier one: some settings may change on resuming.
     let resolved = to_resolved_toml(&session.config)?;
     ranks.on_first(|| {
         directory.keep_resolved(&resolved)?;
         cut_after(&directory.path().join(samples::FILE), *step, bad_step.n_roll_backs)?;
         cut_after(&directory.metrics_path(), *step, bad_step.n_roll_backs)
     })?;
-    let is_clean = if ranks.is_first() { Ended::remove(directory.path()) } else { Ok(()) };
-    agree(&ranks, is_clean)
+    let removed = if ranks.is_first() { Ended::remove(directory.path()) } else { Ok(()) };
+    agree(&ranks, removed)
 }
