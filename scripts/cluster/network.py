@@ -155,8 +155,8 @@ def measured(checks, mpi, settings):
 def measure(checks, mpis):
     if os.geteuid() != 0 or not shutil.which("tc"):
         return checks.report.note("network: needs root and `tc` (apt-get install iproute2); left out")
-    build()
     try:
+        build()
         for mpi in mpis:
             if mpi.is_named:
                 continue

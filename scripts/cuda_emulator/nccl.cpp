@@ -1,7 +1,8 @@
 // An emulated NCCL between processes of one computer: what Tealight calls of it, on the emulated driver (driver.cpp).
-// Transfers go through named pipes. The emulated driver runs what a stream was given when a program waits for it, but
-// NCCL's transfers need all ranks: a group first waits for the work before it, and its transfers begin at once. Work of
-// the stream that comes later waits for their end.
+// Transfers go through named pipes. The emulated driver runs a stream's work only when the program waits for it. A
+// transfer that began only then could wait for a rank that is itself waiting. So `ncclGroupEnd` runs the work that the
+// stream was given before the group, starts the transfers of the group on threads, and gives the stream the task of
+// waiting for these threads.
 //
 // It is stricter than NCCL: a message that is not as long as the receiver expects, or does not lie within an allocation,
 // ends the process.
@@ -145,7 +146,10 @@ int ncclGroupEnd() {
     if (--now.depth > 0 || now.group.messages.empty()) return SUCCESS;
     auto* group = new Group(std::move(now.group));
     now.group = {};
-    if (int status = cuStreamSynchronize(now.stream)) return status;
+    if (cuStreamSynchronize(now.stream) != 0) {
+        delete group;
+        return SYSTEM_ERROR;
+    }
     group->start();
     return cuLaunchHostFunc(now.stream, Group::finish, group);
 }

@@ -28,10 +28,10 @@
 //! block it belongs to.
 //!
 //! A tile of B that comes from the second-level cache is late (measured on Granite Rapids: the kernel waited for B in a
-//! third of a training step). While a depth is multiplied, the tiles of B of the next depth are therefore prefetched, as
-//! are the rows of C that will be written, and rows of the next strip of A. A block is 1,024 deep and 1,024 wide: of B it
-//! takes 2 MiB, the whole second-level cache, but C is then read and written half as often as in blocks of 512. Tests
-//! emulate the instructions where the processor does not have them.
+//! third of a training step). While a depth is multiplied, the tiles of B of the next depth are therefore prefetched,
+//! as are the rows of C that will be written, and rows of the next strip of A. A block is 1,024 deep and 1,024 wide: of
+//! B it takes 2 MiB, the whole second-level cache, but C is then read and written half as often as in blocks of 512.
+//! Tests emulate the instructions where the processor does not have them.
 
 #![expect(unsafe_code, reason = "instructions that Rust does not have, and bounds checked once")]
 

@@ -5,10 +5,10 @@
 //! bucket     a0 b0      a1 b1     exchange, add  →    a0+a1      b0+b1     gather  →  a0+a1 b0+b1 on both
 //! ```
 //!
-//! A transport moves numbers in both steps; the additions are ours, in the order of `PairwiseSum`, whichever rank makes them. A
-//! rank sends and receives 2·4P·(R−1)/R bytes for P parameters and R ranks, if its micro-batches make up one subtree.
-//! A thread of its own makes the calls, so that buckets travel while the backward pass continues. After the pass, the
-//! thread of the pass makes those that are left.
+//! A transport moves numbers in both steps; the additions are ours, in the order of `PairwiseSum`, whichever rank makes
+//! them. A rank sends and receives 2·4P·(R−1)/R bytes for P parameters and R ranks, if its micro-batches make up one
+//! subtree. A thread of its own makes the calls, so that buckets travel while the backward pass continues. After the
+//! pass, the thread of the pass makes those that are left.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -19,7 +19,7 @@ use crate::serve::app::{App, Shared};
 use crate::serve::fault::Fault;
 use crate::serve::http::events;
 use crate::serve::models::catalogue::Item;
-use crate::serve::models::loaded::is_answered;
+use crate::serve::models::loaded::can_serve;
 
 /// The time between two searches.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -73,7 +73,7 @@ fn line(Item { name, path, is_run }: Item) -> Line {
     } else {
         (None, None, None)
     };
-    let is_usable = task.as_deref().is_none_or(is_answered);
+    let is_usable = task.as_deref().is_none_or(can_serve);
     Line { name, is_run, task, state, step, is_usable }
 }
 

@@ -135,8 +135,8 @@ impl Loaded {
     }
 }
 
-/// Whether the server answers with a run of this task: [`kind`] refuses the others.
-pub(in crate::serve) fn is_answered(task: &str) -> bool {
+/// Whether the server can use a run of this task: [`kind`] refuses the others.
+pub(in crate::serve) fn can_serve(task: &str) -> bool {
     !["listops", "seq2seq"].contains(&task)
 }
 
