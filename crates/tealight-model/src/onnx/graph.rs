@@ -9,6 +9,7 @@
 
 mod elementwise;
 mod products;
+mod reductions;
 mod scan;
 mod shapes;
 
