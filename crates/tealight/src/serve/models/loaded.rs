@@ -135,9 +135,12 @@ impl Loaded {
     }
 }
 
-/// Whether the server can use a run of this task: [`kind`] refuses the others.
+/// The tasks whose runs the server can use: [`kind`] refuses those of the others.
+const SERVED: [&str; 5] = ["weather", "masked_lm", "causal_lm", "classify", "images"];
+
+/// Whether the server can use a run of this task.
 pub(in crate::serve) fn can_serve(task: &str) -> bool {
-    !["listops", "seq2seq"].contains(&task)
+    SERVED.contains(&task)
 }
 
 fn kind(model: &Pretrained, device: &Device) -> Result<Kind> {
@@ -152,4 +155,21 @@ fn kind(model: &Pretrained, device: &Device) -> Result<Kind> {
             bail!("`{name}` is {other}, which `tealight serve` cannot use");
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tealight_train::task::TaskConfig;
+
+    use super::*;
+
+    /// A new task is added here or to [`SERVED`].
+    #[test]
+    fn each_task_is_served_or_known_to_be_refused() {
+        const REFUSED: [&str; 2] = ["seq2seq", "listops"];
+        for kind in TaskConfig::KINDS {
+            assert_ne!(can_serve(kind.name), REFUSED.contains(&kind.name), "{}", kind.name);
+        }
+        assert_eq!(TaskConfig::KINDS.len(), SERVED.len() + REFUSED.len());
+    }
 }
