@@ -26,7 +26,7 @@ const SPEC: MaskedLmSpec = MaskedLmSpec {
 };
 
 fn config() -> ModelConfig {
-    ModelConfig { d_model: D_MODEL, n_heads: 3, dropout: 0., ..ModelConfig::default() }
+    ModelConfig { d_model: D_MODEL, n_heads: 3, ..ModelConfig::default() }
 }
 
 fn skipping_padding(offset: usize) -> PositionConfig {
@@ -141,6 +141,29 @@ fn hidden_states_at_positions_equal_those_of_all_positions_and_so_do_their_gradi
                 assert!(largest(&(some - all)?)? < 1e-9 * (1. + largest(all)?), "{name}");
             }
         }
+    }
+    Ok(())
+}
+
+/// The masks of dropout are drawn again when activations are recomputed.
+#[test]
+fn recomputed_hidden_states_at_positions_are_those_that_are_kept() -> Result<()> {
+    let stream = Stream::new(17, Purpose::Dropout);
+    for stochastic_depth in [0., 0.5] {
+        let store = store();
+        let model = build(&ModelConfig { dropout: 0.3, stochastic_depth, ..config() }, &store)?;
+        let (ids, positions) = (input_ids()?, Tensor::new(&[9_u32, 0, 6], device())?);
+        let bits = |activations| {
+            let mode = Mode::Train { stream, activations };
+            let hidden = model.hidden_at(&Input::tokens(&ids), &Mask::none(), &positions, mode)?;
+            let gradients = gradients(&store, &hidden.sqr()?.sum_all()?)?;
+            let names = store.iter().map(|(name, _)| name);
+            let gradients = names.filter_map(|name| gradients.get(&name).cloned());
+            let all =
+                [hidden].into_iter().chain(gradients).map(|x| x.flatten_all()?.to_vec1::<f64>());
+            all.collect::<Result<Vec<_>>>()
+        };
+        assert_eq!(bits(Activations::Kept)?, bits(Activations::Recomputed)?);
     }
     Ok(())
 }
@@ -282,6 +305,12 @@ fn cost_of_last_feed_forward_network_and_head_counts_masked_positions() -> Resul
         let networks = of(&with_networks, masked)?;
         assert_eq!(networks.forward_flops - bare.forward_flops, (200 + n_masked) * 8 * square);
     }
+    // Stochastic depth computes the last network at all positions.
+    let everywhere = ModelConfig { stochastic_depth: 0.1, ..with_networks.clone() };
+    let [some, all] = [&with_networks, &everywhere].map(|config| of(config, 0.3));
+    let (some, all) = (some?, all?);
+    assert_eq!(all.forward_flops - some.forward_flops, 70 * 8 * square);
+    assert_eq!(all.activations - some.activations, 70 * 6 * D_MODEL);
     // 15 more positions with the norm, the sum and the input of φ, the state that is read, and the logits.
     let [less, more] = [0.15, 0.3].map(|masked| of(&with_networks, masked));
     let (less, more) = (less?, more?);

@@ -85,7 +85,7 @@ pub(crate) struct FeedForward {
 }
 
 impl FeedForward {
-    /// `(batch, seq_len, d_model)` → `(batch, seq_len, d_model)`
+    /// `(.., d_model)` → the same shape
     pub(crate) fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
         let Self { gate, up, activation, dropout, down } = self;
         let function = Function::from(*activation);
@@ -93,7 +93,7 @@ impl FeedForward {
             let dropout = dropout.draw(mode);
             return mlp(x, &Mlp { up: up.map(), function, dropout, down: down.map() });
         };
-        let [gate, up] = Linear::forward_all([gate, up], x)?; // (batch, seq_len, d_ff)
+        let [gate, up] = Linear::forward_all([gate, up], x)?; // (.., d_ff)
         down.forward(&dropout.forward(&gated(function, &gate, &up)?, mode)?)
     }
 }

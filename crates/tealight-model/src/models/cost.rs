@@ -200,7 +200,8 @@ impl Estimate {
     pub(super) fn read_at(config: &ModelConfig, positions: usize, n_read: usize) -> Self {
         let all = Self::single_stack(config, positions);
         let skipped = positions.saturating_sub(n_read) as f64 * feed_forward_activations(config);
-        // Activation checkpointing keeps the inner activations of the largest block, which another one is.
+        // Activation checkpointing keeps the inner activations of one block at a time. Of several, the last is not the
+        // largest.
         let recomputed = if config.n_layers > 1 { 0. } else { skipped };
         Self {
             parameters: all.parameters,

@@ -82,7 +82,10 @@ impl MaskedLm {
     }
 
     /// [`Self::hidden`] at the `positions (n)` of u32 alone, which are indices into the batch·seq_len positions:
-    /// `(n, d_model)`. It is faster, as the last feed-forward network computes these only.
+    /// `(n, d_model)`. See [`Transformer::forward_at`].
+    ///
+    /// # Errors
+    /// As [`Transformer::forward_at`].
     pub fn hidden_at(
         &self,
         input: &Input<'_>,
@@ -122,7 +125,7 @@ impl MaskedLm {
         let transform = if head.transform { 3. * d_model } else { 0. };
         let parameters = if head.transform { d_model * d_model } else { 0. };
         let activations = n_masked as f64 * (d_model + transform + vocab_size);
-        Estimate::read_at(config, spec.seq_len, n_masked)
+        Estimate::read_at(config, spec.seq_len, n_last(config, spec.seq_len, masked))
             + Estimate::outside_blocks(parameters, activations)
     }
 
@@ -139,7 +142,7 @@ impl MaskedLm {
         let counts = PositionCounts {
             inputs: seq_len,
             residual: seq_len,
-            last_feed_forward: n_masked,
+            last_feed_forward: n_last(config, seq_len, masked),
             output: n_masked,
         };
         let stack = StackSpec::single(config, config.max_seq_len.unwrap_or(seq_len));
@@ -148,7 +151,12 @@ impl MaskedLm {
     }
 }
 
-/// The number of positions of a sequence to which the last feed-forward network and the head are applied.
+/// The number of positions of a sequence to which the last feed-forward network is applied in training.
+fn n_last(config: &ModelConfig, seq_len: usize, masked: f64) -> usize {
+    if config.stochastic_depth > 0. { seq_len } else { n_masked(seq_len, masked) }
+}
+
+/// The number of positions of a sequence to which the head is applied.
 fn n_masked(seq_len: usize, share: f64) -> usize {
     (share * seq_len as f64).ceil() as usize
 }

@@ -114,10 +114,11 @@ impl Block {
 
     /// [`Self::forward`] at the `positions (n)` of u32 alone, which are indices into the batch·seq_len positions of
     /// `x (batch, seq_len, d_model)`: `(n, d_model)`. The feed-forward network, which reads one position at a time,
-    /// computes these only.
+    /// computes these only. In training, its dropout draws other masks than in [`Self::forward`], and under stochastic
+    /// depth it computes all positions.
     ///
     /// # Errors
-    /// As [`Self::forward`], and on the CPU if a position is not one of `x`.
+    /// As [`Self::forward`], and on the CPU if a position is not one of `x`; on a GPU its state is NaN.
     pub fn forward_at(
         &self,
         x: &Tensor,

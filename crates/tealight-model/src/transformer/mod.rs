@@ -82,10 +82,11 @@ impl Transformer {
     }
 
     /// [`Self::forward`] at the `positions (n)` of u32 alone, which are indices into the batch·seq_len positions:
-    /// `(n, d_model)`. It is faster, as the feed-forward network of the last block computes these only.
+    /// `(n, d_model)`. It is faster, as the feed-forward network of the last block computes these only; see
+    /// [`Block::forward_at`](block::Block::forward_at) for what differs in training.
     ///
     /// # Errors
-    /// As [`Self::forward`], and on the CPU if a position is not one of the input's.
+    /// As [`Self::forward`], and on the CPU if a position is not one of the input's; on a GPU its state is NaN.
     pub fn forward_at(
         &self,
         input: &Input<'_>,

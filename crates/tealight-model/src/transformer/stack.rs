@@ -48,10 +48,10 @@ impl Stack {
     }
 
     /// [`Self::forward`] at the `positions (n)` of u32 alone, which are indices into the batch·seq_len positions:
-    /// `(n, d_model)`. The feed-forward network of the last block computes these only.
+    /// `(n, d_model)`. The last block computes them by [`Block::forward_at`].
     ///
     /// # Errors
-    /// As [`Self::forward`], and on the CPU if a position is not one of `x`.
+    /// As [`Block::forward_at`].
     pub fn forward_at(
         &self,
         x: &Tensor,

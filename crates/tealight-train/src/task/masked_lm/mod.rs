@@ -5,7 +5,7 @@
 //! loss = − Σ over hidden t  log P(x_t | the text with the hidden tokens masked)
 //! ```
 //!
-//! Only hidden positions go through the output layer.
+//! Only hidden positions go through the last feed-forward network and the output layer.
 
 mod config;
 mod report;
@@ -226,7 +226,7 @@ impl Task for MaskedLm {
         if *n_masked == 0 {
             return Loss::zero(&self.texts.device);
         }
-        let hidden = model.hidden_at(&Input::tokens(ids), mask, positions, mode)?; // (n_masked, d_model)
+        let hidden = model.hidden_at(&Input::tokens(ids), mask, positions, mode)?; // (n, d_model)
         let Scored { loss: sum, hits } = model.cross_entropy(&hidden, labels)?;
         Ok(Loss::with_hits(sum, *n_masked, "accuracy", &hits))
     }
