@@ -71,10 +71,9 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// As [`Self::exchange`].
     fn gather_in_place(&self, bytes: &mut [u8], lens: &[usize]) -> Result<(), CommunicationError>;
 
-    /// As [`Self::gather_in_place`], where each rank sends to each other rank itself (`MPI_Alltoallv`). It is faster
-    /// where each rank has a connection of its own (docs/CLUSTER.md, "Measured"). Where several ranks share the
-    /// connection of a computer, the same bytes go through it several times. The default is
-    /// [`Self::gather_in_place`].
+    /// As [`Self::gather_in_place`], where each rank sends to each other rank itself (`MPI_Alltoallv`), so that no rank
+    /// waits for bytes that another passes on. Where several ranks share the connection of a computer, the same bytes go
+    /// through it several times. The default is [`Self::gather_in_place`].
     ///
     /// # Errors
     /// As [`Self::exchange`].

@@ -118,9 +118,9 @@ impl Ranks {
         self.gather_for(Receivers::All, bytes)
     }
 
-    /// Fills `bytes`, the sum of `lens` long, with what each rank has written to its part of `lens[rank]` bytes. Each
-    /// rank sends to each other one, or, if several share the connection of a host, by
-    /// [`Communicator::gather_in_place`].
+    /// Fills `bytes`, the sum of `lens` long, with what each rank has written to its part of `lens[rank]` bytes. By
+    /// [`Communicator::gather_by_pairs`], also if all ranks are on one host; if several share the connection of a host to
+    /// others, by [`Communicator::gather_in_place`], which sends the same bytes through it once.
     ///
     /// # Errors
     /// If communication fails.
@@ -321,8 +321,13 @@ fn with_causes(error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::super::threads::ThreadRank;
     use super::super::threads::tests::on_all;
+    use super::super::wire::Wire;
     use super::*;
+    use crate::error::CommunicationError;
 
     /// Runs `f` on each rank of a group, two on each host; the results by rank.
     fn on_ranks<R: Send>(size: usize, f: impl Fn(Ranks) -> R + Sync) -> Vec<R> {
@@ -351,17 +356,80 @@ mod tests {
         assert_eq!(all, expected);
     }
 
-    /// The decision must be the same on all ranks: they wait for each other in different calls otherwise.
+    /// A rank that counts its calls of `gather_by_pairs`.
+    #[derive(Debug)]
+    struct Counting {
+        rank: ThreadRank,
+        n_by_pairs: AtomicUsize,
+    }
+
+    impl Communicator for Counting {
+        fn rank(&self) -> usize {
+            self.rank.rank()
+        }
+
+        fn size(&self) -> usize {
+            self.rank.size()
+        }
+
+        fn exchange(
+            &self,
+            send: &[u8],
+            send_parts: &[Range<usize>],
+            receive: &mut [u8],
+            receive_lens: &[usize],
+        ) -> Result<(), CommunicationError> {
+            self.rank.exchange(send, send_parts, receive, receive_lens)
+        }
+
+        fn gather_in_place(
+            &self,
+            bytes: &mut [u8],
+            lens: &[usize],
+        ) -> Result<(), CommunicationError> {
+            self.rank.gather_in_place(bytes, lens)
+        }
+
+        fn gather_by_pairs(
+            &self,
+            bytes: &mut [u8],
+            lens: &[usize],
+        ) -> Result<(), CommunicationError> {
+            self.n_by_pairs.fetch_add(1, Ordering::Relaxed);
+            self.rank.gather_in_place(bytes, lens)
+        }
+
+        fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), CommunicationError> {
+            self.rank.broadcast(root, bytes)
+        }
+
+        fn abort(&self, status: i32) {
+            self.rank.abort(status);
+        }
+    }
+
+    /// All ranks come to the same decision: they would wait for each other in different calls otherwise.
     #[test]
-    fn only_ranks_of_several_hosts_of_which_one_has_two_share_a_connection() {
-        let shared = |size| on_ranks(size, |ranks| ranks.share_a_connection);
-        assert_eq!(shared(2), [false; 2]);
-        assert_eq!(shared(3), [true; 3]);
-        let alone_on_a_host = on_all(3, |rank| {
-            let host = format!("host{}", rank.rank());
-            Ranks::new(Arc::new(rank), &host).unwrap().share_a_connection
-        });
-        assert_eq!(alone_on_a_host, [false; 3]);
+    fn numbers_travel_by_pairs_unless_ranks_of_a_host_share_its_connection_to_others() {
+        for (hosts, n_by_pairs) in
+            [(&["a", "a", "a"], 3), (&["a", "b", "c"], 3), (&["a", "a", "b"], 0)]
+        {
+            let counted = on_all(3, |rank| {
+                let (own, n_by_pairs) = (rank.rank(), AtomicUsize::new(0));
+                let communicator = Arc::new(Counting { rank, n_by_pairs });
+                let ranks = Ranks::new(communicator.clone(), hosts[own]).unwrap();
+                let send = vec![own as f32; own];
+                for wire in [Wire::F32, Wire::Bf16] {
+                    assert_eq!(wire.gather(&ranks, &send, &[0, 1, 2]).unwrap(), [1., 2., 2.]);
+                }
+                let mut numbers = [0.; 3];
+                numbers[[0..0, 0..1, 1..3][own].clone()].fill(own as f32);
+                Wire::gather_in_place(&ranks, &mut numbers, &[0, 1, 2]).unwrap();
+                assert_eq!(numbers, [1., 2., 2.]);
+                communicator.n_by_pairs.load(Ordering::Relaxed)
+            });
+            assert_eq!(counted, [n_by_pairs; 3], "{hosts:?}");
+        }
     }
 
     #[test]

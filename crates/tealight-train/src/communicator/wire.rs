@@ -42,8 +42,8 @@ impl Wire {
     pub(crate) fn gather(self, ranks: &Ranks, send: &[f32], lens: &[usize]) -> Result<Vec<f32>> {
         let bytes = self.bytes(lens);
         self.transfer(send, lens.iter().sum(), |send, receive| {
-            let start: usize = bytes[..ranks.rank()].iter().sum();
-            receive[start..][..send.len()].copy_from_slice(send);
+            let (rank, start) = (ranks.rank(), bytes[..ranks.rank()].iter().sum::<usize>());
+            receive[start..start + bytes[rank]].copy_from_slice(send);
             ranks.gather_in_place(receive, &bytes)
         })
     }
