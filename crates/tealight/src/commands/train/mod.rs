@@ -130,12 +130,12 @@ impl Training<'_> {
         log_on_first(self.ranks, line);
     }
 
-    /// A session at step 0 that has joined the other ranks.
     /// Whether this rank prepares the data of its host.
     fn prepares_data(&self) -> bool {
         self.ranks.on_this_host()[0] == self.ranks.rank()
     }
 
+    /// A session at step 0 that has joined the other ranks.
     fn joined<T: RegisteredTask>(&self, task: T) -> Result<Session<T>> {
         let ranks = self.ranks;
         self.is_prepared.set(true);
