@@ -215,7 +215,7 @@ fn muon_slots<'a>(state: &'a [[Var; 2]], gradients: &'a [Tensor]) -> Vec<muon::S
             weight_decay: 0.1,
             gradient_scale: 0.5,
         };
-        slots.push(muon::Slot { parameter, gradient, momentum, hyper });
+        slots.push(muon::Slot { parameter, gradient, momentum, row_moment: None, hyper });
     }
     slots
 }

@@ -98,11 +98,12 @@ fn run(config: &RunConfig, stops: &[u64]) -> Result<Outcome> {
     Outcome::read(directory.path(), step)
 }
 
-const OPTIMIZERS: [&str; 6] = [
+const OPTIMIZERS: [&str; 7] = [
     "optimizer.kind=adamw",
     "optimizer.kind=sgd",
     "optimizer.kind=lion",
     "optimizer.kind=muon",
+    "optimizer={kind='muon',row_beta=0.95}",
     "optimizer.kind=adafactor",
     "optimizer.kind=lamb",
 ];

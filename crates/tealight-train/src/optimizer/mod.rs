@@ -242,7 +242,10 @@ mod tests {
     }
 
     fn every_kind() -> impl Iterator<Item = OptimizerConfig> {
-        OptimizerConfig::KINDS.iter().map(|kind| OptimizerConfig::default_of(kind.name).unwrap())
+        let kinds = OptimizerConfig::KINDS.iter();
+        let kinds = kinds.map(|kind| OptimizerConfig::default_of(kind.name).unwrap());
+        let nor_muon = muon::Config { row_beta: Some(0.95), ..muon::Config::default() };
+        kinds.chain([OptimizerConfig::Muon(nor_muon)])
     }
 
     #[test]

@@ -12,14 +12,21 @@
 //! The second scale gives updates the RMS of `AdamW`'s, so that both can use the same learning rate and weight
 //! decay. Weights are `(outputs, inputs)`: rows are outputs.
 //!
+//! With `row_beta`, it is `NorMuon` (Li et al. 2025, <https://arxiv.org/abs/2510.05491>): the rows of the orthogonal
+//! matrix, one for each output, are given the same mean square over time. The matrix then gets its norm back, so that
+//! `lr` and `scale` mean the same with and without it. The paper sets the RMS of the update to 0.2 instead, and has no
+//! Nesterov momentum; `scale = "rms"` with `nesterov = false` comes near, and is equal where all singular values of the
+//! orthogonal matrix are 1.
+//!
 //! Muon updates the matrices whose name matches one of `matrices`: by default the weights of all linear maps within
 //! layers, also of encoders and decoders. The kernels `(outputs, rows, columns, inputs)` of a convolution are the
 //! matrix `(outputs, rows · columns · inputs)`, as in the post. `AdamW` updates the rest (embeddings, positions, the
 //! output layer, biases, gains) with settings of its own (`[optimizer.adamw]`); the schedule scales its learning rate
 //! by the same factor.
 
+use candle_core::Var;
 use tealight_model::{names, pattern};
-use tealight_ops::muon::{self, Hyper, Slot};
+use tealight_ops::muon::{self, Hyper, RowMoment, Slot};
 
 use super::kind::zeros;
 use super::{OptimizerKind, Parameter, State, Step, Update, adamw};
@@ -45,6 +52,11 @@ settings! {
         pub nesterov: bool = true,
         /// Newton–Schulz iterations.
         pub n_iterations: usize = 5,
+        /// β₂ of `NorMuon` (Li et al. 2025; their value is 0.95): each row of the orthogonal matrix is divided by its
+        /// root mean square, averaged with this decay, and the matrix gets its norm back. Absent: the rows stay as they
+        /// are.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub row_beta: Option<f64> = None,
         /// Factor of the orthogonal matrix.
         pub scale: Scale = Scale::Aspect,
         /// λ: weight decay, multiplied by the learning rate.
@@ -91,7 +103,13 @@ impl Config {
 
     fn slot<'a>(&self, update: &Update<'a>, [rows, columns]: [usize; 2]) -> Slot<'a> {
         let Update { parameter, gradient, step, .. } = *update;
-        let [momentum] = update.state();
+        let (momentum, row_moment) = if let Some(decay) = self.row_beta {
+            let [momentum, moment] = update.state();
+            (momentum, Some(RowMoment { moment, decay }))
+        } else {
+            let [momentum] = update.state();
+            (momentum, None)
+        };
         let hyper = Hyper {
             lr: step.lr,
             momentum: self.momentum,
@@ -101,7 +119,7 @@ impl Config {
             weight_decay: self.weight_decay,
             gradient_scale: step.gradient_scale,
         };
-        Slot { parameter: &parameter.variable, gradient, momentum, hyper }
+        Slot { parameter: &parameter.variable, gradient, momentum, row_moment, hyper }
     }
 }
 
@@ -109,6 +127,9 @@ impl OptimizerKind for Config {
     fn validate(&self) -> Result<()> {
         super::check_positive("lr", self.lr)?;
         super::check_decay_rate("momentum", self.momentum)?;
+        if let Some(decay) = self.row_beta {
+            super::check_decay_rate("row_beta", decay)?;
+        }
         let n = self.n_iterations;
         let rule = format!("must be from 1 to {MAX_ITERATIONS}");
         super::check("n_iterations", n as f64, (1..=MAX_ITERATIONS).contains(&n), &rule)?;
@@ -135,7 +156,15 @@ impl OptimizerKind for Config {
 
     fn state(&self, parameter: &Parameter) -> Result<State> {
         match self.matrix(parameter) {
-            Some(_) => zeros(parameter, ["momentum"]),
+            Some([rows, _]) => {
+                let mut state = zeros(parameter, ["momentum"])?;
+                if self.row_beta.is_some() {
+                    let variable = &parameter.variable;
+                    let moment = Var::zeros(rows, variable.dtype(), variable.device())?;
+                    state.push(("row_moment", moment));
+                }
+                Ok(state)
+            }
             None => self.adamw.state(parameter),
         }
     }
@@ -193,17 +222,39 @@ mod tests {
         x
     }
 
+    /// Algorithm 1 of `NorMuon`, with the norm of the matrix instead of an RMS of 0.2.
+    fn even_rows(x: &mut Matrix, moment: &mut [f64], decay: f64) {
+        let norm = |x: &Matrix| x.iter().flatten().map(|x| x * x).sum::<f64>().sqrt();
+        let before = norm(x);
+        for (row, moment) in x.iter_mut().zip(moment) {
+            let mean = row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64;
+            *moment = decay * *moment + (1. - decay) * mean;
+            for x in row {
+                *x /= moment.sqrt() + 1e-8;
+            }
+        }
+        let ratio = before / (norm(x) + 1e-8);
+        for x in x.iter_mut().flatten() {
+            *x *= ratio;
+        }
+    }
+
     #[test]
-    fn three_updates_of_a_matrix_follow_the_post() {
-        for (nesterov, scale, factor) in
-            [(true, Scale::Aspect, 1.), (false, Scale::Rms, 0.2 * 3_f64.sqrt())]
-        {
+    fn three_updates_of_a_matrix_follow_the_post_and_the_paper() {
+        let rms = 0.2 * 3_f64.sqrt();
+        for (nesterov, scale, factor, row_beta) in [
+            (true, Scale::Aspect, 1., None),
+            (false, Scale::Rms, rms, None),
+            (true, Scale::Rms, rms, Some(0.9)),
+        ] {
             let variables = variables();
-            let config = Config { nesterov, scale, weight_decay: 0.1, ..Config::default() };
+            let config =
+                Config { nesterov, scale, row_beta, weight_decay: 0.1, ..Config::default() };
             let mut optimizer = OptimizerConfig::Muon(config).build(variables.clone()).unwrap();
             let all = values(&variables);
             let mut theta: Matrix = all[..6].chunks(3).map(<[f64]>::to_vec).collect();
             let mut momentum: Matrix = vec![vec![0.; 3]; 2];
+            let mut row_moment = [0.; 2];
             for lr in [0.1, 0.05, 0.2] {
                 optimizer.step(&gradients(&variables), lr).unwrap();
                 let mut direction = momentum.clone();
@@ -215,7 +266,10 @@ mod tests {
                         direction[i][j] = if nesterov { g + 0.95 * m } else { m };
                     }
                 }
-                let update = newton_schulz(&direction);
+                let mut update = newton_schulz(&direction);
+                if let Some(decay) = row_beta {
+                    even_rows(&mut update, &mut row_moment, decay);
+                }
                 for (theta, update) in theta.iter_mut().flatten().zip(update.iter().flatten()) {
                     *theta -= lr * (factor * update + 0.1 * *theta);
                 }
@@ -245,6 +299,18 @@ mod tests {
     }
 
     #[test]
+    fn row_moments_are_kept_under_normuon_only() {
+        let dims = |row_beta| {
+            let config = Config { row_beta, ..Config::default() };
+            let optimizer = OptimizerConfig::Muon(config).build(variables()).unwrap();
+            let state = optimizer.state();
+            state.get("layer.0.weight.row_moment").map(|moment| moment.dims().to_vec())
+        };
+        assert_eq!(dims(None), None);
+        assert_eq!(dims(Some(0.95)), Some(vec![2]));
+    }
+
+    #[test]
     fn matrices_are_known_by_name_and_axes() {
         let is_matrix = |name: &str, dims: &[usize]| {
             let variable = Var::zeros(dims, DType::F32, &Device::Cpu).unwrap();
@@ -265,6 +331,8 @@ mod tests {
         let message = |config: Config| config.validate().unwrap_err().to_string();
         let none = Config { n_iterations: 0, ..Config::default() };
         assert_eq!(message(none), "`optimizer.n_iterations` = 0 must be from 1 to 100");
+        let rows = Config { row_beta: Some(1.), ..Config::default() };
+        assert!(message(rows).starts_with("`optimizer.row_beta` = 1 must"));
         let adamw = adamw::Config { beta2: 1., ..adamw::Config::default() };
         let adamw = Config { adamw, ..Config::default() };
         assert!(message(adamw).starts_with("`optimizer.adamw.beta2` = 1 must"));

@@ -8,11 +8,12 @@ use crate::images::IMAGES;
 use crate::job::run;
 use crate::tiny::tiny;
 
-const OPTIMIZERS: [&str; 6] = [
+const OPTIMIZERS: [&str; 7] = [
     "optimizer.kind=adamw",
     "optimizer.kind=sgd",
     "optimizer.kind=lion",
     "optimizer.kind=muon",
+    "optimizer={kind='muon',row_beta=0.95}",
     "optimizer.kind=adafactor",
     "optimizer.kind=lamb",
 ];

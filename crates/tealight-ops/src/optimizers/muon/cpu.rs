@@ -2,10 +2,10 @@
 
 use candle_core::Result;
 
-use super::{Hyper, Slot, newton_schulz};
+use super::{EPSILON, Hyper, RowMoment, Slot, newton_schulz};
 use crate::backend::buffer::{unwritten, with_slice_mut};
 use crate::backend::element::Element;
-use crate::backend::parallel::{block_len, run};
+use crate::backend::parallel::{block_len, run, squares, sum_of_squares};
 use crate::backend::simd::vector::Lanes;
 use crate::optimizers::update::update_in_place;
 
@@ -22,14 +22,53 @@ pub(super) fn step<T: Lanes>(slots: &[Slot<'_>]) -> Result<()> {
             write_direction::<T>(direction, momentum, gradient, hyper);
         })?;
     }
-    let updates = newton_schulz::cpu::orthogonalised(directions, shape, n_iterations);
-    for (Slot { parameter, hyper, .. }, update) in slots.iter().zip(updates.chunks(len)) {
+    let mut updates = newton_schulz::cpu::orthogonalised(directions, shape, n_iterations);
+    for (slot, update) in slots.iter().zip(updates.chunks_mut(len)) {
+        let Slot { parameter, row_moment, hyper, .. } = slot;
+        if let Some(RowMoment { moment, decay }) = row_moment {
+            with_slice_mut(moment, |moment| {
+                even_rows::<T>(update, moment, *decay);
+                Ok(())
+            })?;
+        }
         with_slice_mut(parameter, |parameter| {
             apply::<T>(parameter, update, hyper);
             Ok(())
         })?;
     }
     Ok(())
+}
+
+/// Updates the moving averages of the rows' mean squares, `moment`, divides each row of O by the root of its own, and
+/// keeps ‖O‖.
+fn even_rows<T: Element>(o: &mut [T], moment: &mut [T], decay: f64) {
+    let columns = o.len() / moment.len();
+    let norm = sum_of_squares(o).sqrt();
+    run(
+        o.len(),
+        o.chunks_mut(columns).zip(moment),
+        #[inline(always)]
+        |(row, average)| {
+            let mean = squares(row) / columns as f64;
+            *average = T::from_f64(decay * average.widen() + (1. - decay) * mean);
+            let divisor = T::from_f64(average.widen().sqrt() + EPSILON);
+            for x in row {
+                *x /= divisor;
+            }
+        },
+    );
+    let factor = T::from_f64(norm / (sum_of_squares(o).sqrt() + EPSILON));
+    let len = block_len(1);
+    run(
+        o.len(),
+        o.chunks_mut(len),
+        #[inline(always)]
+        |o| {
+            for x in o {
+                *x *= factor;
+            }
+        },
+    );
 }
 
 /// Updates the momentum M, and writes the direction N.

@@ -10,7 +10,7 @@ const KERNELS: Source = Source::new("muon", &[lists::HEADER, include_str!("kerne
 
 /// Whether the kernels can update a slot.
 pub(super) fn takes(slot: &Slot<'_>) -> bool {
-    lists::can_update(&[slot.parameter, slot.momentum], slot.gradient)
+    slot.row_moment.is_none() && lists::can_update(&[slot.parameter, slot.momentum], slot.gradient)
 }
 
 /// Updates slots of one shape with the same hyper-parameters, except learning rate, scale and weight decay.

@@ -6,6 +6,14 @@
 //! θ ← θ − lr (scale · O + λ θ)
 //! ```
 //!
+//! NorMuon (Li et al. 2025, <https://arxiv.org/abs/2510.05491>, algorithm 1) also normalises the rows of O:
+//!
+//! ```text
+//! vᵢ ← β vᵢ + (1 − β) mean of row i of O²,   Õᵢ = Oᵢ / (√vᵢ + 10⁻⁸),   O ← ‖O‖ Õ / (‖Õ‖ + 10⁻⁸)
+//! ```
+//!
+//! The paper sets the RMS of the update to 0.2 instead of keeping ‖O‖. Here `scale` means the same in both cases.
+//!
 //! The matrices of one shape are a batch. Orthogonalisation takes nearly all of the time.
 
 mod cpu;
@@ -39,7 +47,7 @@ pub struct Hyper {
     pub gradient_scale: f64,
 }
 
-/// A matrix, its gradient and its momentum, which starts as zeros. All have one shape. A parameter of more axes, such
+/// A matrix, its gradient and its momentum, which starts as zeros. These have one shape. A parameter of more axes, such
 /// as the kernels `(outputs, rows, columns, inputs)` of a convolution, is read as the matrix `(outputs, all others)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot<'a> {
@@ -49,8 +57,19 @@ pub struct Slot<'a> {
     pub gradient: &'a Tensor,
     /// M.
     pub momentum: &'a Var,
+    /// The mean squares of the rows of O, under `NorMuon`.
+    pub row_moment: Option<RowMoment<'a>>,
     /// The hyper-parameters of this matrix.
     pub hyper: Hyper,
+}
+
+/// Moving averages of the mean squares of the rows of O.
+#[derive(Clone, Copy, Debug)]
+pub struct RowMoment<'a> {
+    /// v `(rows)`, which starts as zeros.
+    pub moment: &'a Var,
+    /// β: its decay.
+    pub decay: f64,
 }
 
 impl Slot<'_> {
@@ -59,11 +78,23 @@ impl Slot<'_> {
         if parameter.rank() < 2 {
             bail!("muon of a parameter {:?}: expected a matrix", parameter.shape())
         }
+        if let Some(RowMoment { moment, .. }) = self.row_moment
+            && moment.dims() != [parameter.dims()[0]]
+        {
+            bail!(
+                "muon of a parameter {:?} with row moments {:?}: expected one for each row",
+                parameter.shape(),
+                moment.shape()
+            )
+        }
         check_shapes("muon", parameter, &[self.gradient, self.momentum])
     }
 
-    fn tensors(&self) -> [&Tensor; 3] {
-        [self.parameter, self.gradient, self.momentum]
+    fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        let of_rows = self.row_moment.map(|rows| rows.moment.as_tensor());
+        [self.parameter.as_tensor(), self.gradient, self.momentum.as_tensor()]
+            .into_iter()
+            .chain(of_rows)
     }
 
     /// Rows and columns of the matrix.
@@ -83,10 +114,13 @@ impl Slot<'_> {
     }
 }
 
+/// Added to √v and to ‖Õ‖.
+const EPSILON: f64 = 1e-8;
+
 /// One update of all `slots`, in place.
 ///
 /// # Errors
-/// If shapes differ, or a parameter has fewer than two axes.
+/// If shapes differ, a parameter has fewer than two axes, or row moments are not as many as the rows.
 pub fn step_all(slots: &[Slot<'_>]) -> Result<()> {
     slots.iter().try_for_each(Slot::check)?;
     let mut remaining = slots.to_vec();
@@ -151,7 +185,13 @@ mod tests {
             let parameter = Var::from_tensor(&matrix.reshape(dims)?)?;
             let momentum = Var::zeros(dims, DType::F64, &Device::Cpu)?;
             let gradient = &gradient.reshape(dims)?;
-            let slot = Slot { parameter: &parameter, gradient, momentum: &momentum, hyper: HYPER };
+            let slot = Slot {
+                parameter: &parameter,
+                gradient,
+                momentum: &momentum,
+                row_moment: None,
+                hyper: HYPER,
+            };
             step_all(&[slot, slot])?;
             assert_eq!(parameter.dims(), dims);
             parameter.flatten_all()?.to_vec1()
@@ -160,7 +200,7 @@ mod tests {
         Ok(())
     }
 
-    /// Updates three matrices of each of two shapes twice; their values and momenta.
+    /// Updates three matrices of each of two shapes twice, some under `NorMuon`; their values, momenta and row moments.
     fn updated(dtype: DType, nesterov: bool) -> Result<Vec<Tensor>> {
         let drawn = |i: usize, shape| -> Result<Tensor> {
             (normal(5, 3)? * (i as f64 + 1.))?.reshape(shape)?.to_dtype(dtype)
@@ -169,18 +209,24 @@ mod tests {
         let (mut variables, mut gradients, mut hypers) = (Vec::new(), Vec::new(), Vec::new());
         for (i, shape) in shapes.into_iter().enumerate() {
             let size = i as f64 + 1.;
-            variables.push([drawn(i, shape)?, drawn(7 * i, shape)?].map(|x| Var::from_tensor(&x)));
+            let tensors = [
+                drawn(i, shape)?,
+                drawn(7 * i, shape)?,
+                Tensor::zeros(shape.0, dtype, &Device::Cpu)?,
+            ];
+            variables.push(tensors.map(|x| Var::from_tensor(&x)));
             gradients.push((drawn(i, shape)?.sin()? * 0.3)?);
             let (lr, scale, weight_decay) = (0.1 / size, 0.2 * size, 0.3 * size);
             let hyper = Hyper { lr, scale, weight_decay, ..HYPER };
             hypers.push(Hyper { nesterov, gradient_scale: 0.5, ..hyper });
         }
         let variables = variables.into_iter().flatten().collect::<Result<Vec<Var>>>()?;
-        let slots = variables.chunks(2).zip(&gradients).zip(hypers);
-        let slots = slots.map(|((variables, gradient), hyper)| Slot {
+        let slots = variables.chunks(3).zip(&gradients).zip(hypers).enumerate();
+        let slots = slots.map(|(i, ((variables, gradient), hyper))| Slot {
             parameter: &variables[0],
             gradient,
             momentum: &variables[1],
+            row_moment: (i < 3).then_some(RowMoment { moment: &variables[2], decay: 0.7 }),
             hyper,
         });
         let slots: Vec<_> = slots.collect();
@@ -206,19 +252,26 @@ mod tests {
     }
 
     #[test]
-    fn a_gradient_of_zero_moves_nothing_and_a_vector_is_refused() -> Result<()> {
+    fn a_gradient_of_zero_moves_nothing_and_other_shapes_are_refused() -> Result<()> {
         let hyper = Hyper { weight_decay: 0., ..HYPER };
         let parameter = Var::from_tensor(&normal(3, 5)?)?;
         let before = parameter.copy()?;
         let zeros = Var::from_tensor(&parameter.zeros_like()?)?;
-        let step = |parameter: &Var, momentum: &Var| {
+        let step = |parameter: &Var, momentum: &Var, row_moment| {
             let gradient = &parameter.zeros_like()?;
-            step_all(&[Slot { parameter, gradient, momentum, hyper }])
+            step_all(&[Slot { parameter, gradient, momentum, row_moment, hyper }])
         };
-        step(&parameter, &zeros)?;
-        assert_eq!(parameter.to_vec2::<f64>()?, before.to_vec2::<f64>()?);
-        let vector = Var::zeros(3, DType::F64, &Device::Cpu)?;
-        assert!(step(&vector, &vector).is_err());
+        let [three, five] = [3, 5].map(|rows| Var::zeros(rows, DType::F64, &Device::Cpu));
+        let (three, five) = (three?, five?);
+        let moment = |moment| Some(RowMoment { moment, decay: 0.9 });
+        for row_moment in [None, moment(&three)] {
+            step(&parameter, &zeros, row_moment)?;
+            assert_eq!(parameter.to_vec2::<f64>()?, before.to_vec2::<f64>()?);
+            with_reference_ops(|| step(&parameter, &zeros, row_moment))?;
+            assert_eq!(parameter.to_vec2::<f64>()?, before.to_vec2::<f64>()?);
+        }
+        assert!(step(&parameter, &zeros, moment(&five)).is_err());
+        assert!(step(&three, &three, None).is_err());
         Ok(())
     }
 }

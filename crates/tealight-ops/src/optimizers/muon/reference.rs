@@ -2,8 +2,8 @@
 
 use candle_core::{Result, Tensor};
 
-use super::{Hyper, Slot, orthogonalised};
-use crate::optimizers::update::{store, wide};
+use super::{EPSILON, Hyper, RowMoment, Slot, orthogonalised};
+use crate::optimizers::update::{averaged, store, wide};
 
 /// Updates matrices of one shape; see [`step_all`](super::step_all).
 pub(super) fn step(slots: &[Slot<'_>]) -> Result<()> {
@@ -11,12 +11,26 @@ pub(super) fn step(slots: &[Slot<'_>]) -> Result<()> {
     let directions = slots.iter().map(|slot| direction(slot)?.reshape(shape));
     let directions = directions.collect::<Result<Vec<_>>>()?;
     let updates = orthogonalised(&Tensor::stack(&directions, 0)?, hyper.n_iterations)?;
-    for (i, Slot { parameter, hyper, .. }) in slots.iter().enumerate() {
+    for (i, Slot { parameter, row_moment, hyper, .. }) in slots.iter().enumerate() {
         let Hyper { lr, scale, weight_decay, .. } = *hyper;
-        let step = (updates.get(i)?.reshape(parameter.dims())? * (lr * scale))?;
+        let mut update = updates.get(i)?;
+        if let Some(row_moment) = row_moment {
+            update = with_even_rows(&update, row_moment)?;
+        }
+        let step = (update.reshape(parameter.dims())? * (lr * scale))?;
         store(parameter, &((wide(parameter)? * (1. - lr * weight_decay))? - step)?)?;
     }
     Ok(())
+}
+
+/// Divides each row of O by its root mean square over time, and keeps ‖O‖.
+fn with_even_rows(o: &Tensor, rows: &RowMoment<'_>) -> Result<Tensor> {
+    let now = o.sqr()?.mean(1)?; // (rows)
+    let average = averaged(rows.moment, &now, rows.decay)?;
+    let even = o.broadcast_div(&(average.sqrt()? + EPSILON)?.unsqueeze(1)?)?;
+    let norm = |x: &Tensor| x.sqr()?.sum_all()?.sqrt();
+    let ratio = (norm(o)? / (norm(&even)? + EPSILON)?)?;
+    even.broadcast_mul(&ratio)
 }
 
 /// Updates the momentum M. Returns the direction N.

@@ -1,4 +1,5 @@
-//! The CPU loops around the matrix products. Matrices are contiguous, one after the other.
+//! The CPU loops around the matrix products. Matrices are contiguous, one after the other. Products are divided among
+//! the threads; the loops between them take one thread per matrix, as they are short: O(s l) beside O(s² l).
 
 use super::{COEFFICIENTS, EPSILON};
 use crate::backend::buffer::unwritten;
