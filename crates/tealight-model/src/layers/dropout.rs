@@ -25,16 +25,11 @@ impl Dropout {
     /// The mask of [`forward`](Self::forward), for fused operations that apply dropout themselves.
     pub fn draw(&self, mode: Mode) -> Option<Draw> {
         match mode {
-            Mode::Train { stream, .. } if self.draws(mode) => {
+            Mode::Train { stream, .. } if self.rate > 0. => {
                 Some(Draw { rate: self.rate, stream: stream.fork_name(&self.name) })
             }
             Mode::Train { .. } | Mode::Eval => None,
         }
-    }
-
-    /// Whether [`draw`](Self::draw) returns a mask.
-    pub fn draws(&self, mode: Mode) -> bool {
-        matches!(mode, Mode::Train { .. }) && self.rate > 0.
     }
 
     /// Any shape → the same shape.

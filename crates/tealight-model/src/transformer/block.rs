@@ -127,7 +127,11 @@ impl Block {
     ) -> Result<Tensor> {
         let x = self.self_attention(x, input)?;
         let x = self.cross_attention(&x, input)?;
-        if self.feed_forward.as_ref().is_some_and(|network| network.depth.draws(input.mode)) {
+        if self
+            .feed_forward
+            .as_ref()
+            .is_some_and(|network| network.depth.draw(input.mode).is_some())
+        {
             // Stochastic depth is drawn for each example, so the network needs to know which positions one has.
             return select(&self.feed_forward(&x, input.mode)?, positions);
         }
