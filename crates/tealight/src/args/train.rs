@@ -37,6 +37,9 @@ pub(crate) struct Train {
     /// Save a checkpoint and stop when this time is over: `2h`, `90min`, `1h 30m`
     #[arg(long, value_name = "TIME")]
     pub(crate) time_limit: Option<humantime::Duration>,
+    /// Save a checkpoint and stop when the process of this id, which started this one, has ended; set by `ablate`
+    #[arg(long, hide = true, value_name = "PID")]
+    pub(crate) parent: Option<u32>,
     /// Train even if the estimated memory or disk space does not suffice
     #[arg(long)]
     pub(crate) force: bool,

@@ -1,4 +1,5 @@
 //! SIGINT, SIGTERM and SIGUSR1: the first stops a run after its current step, the second ends the process.
+//! The end of the process that started the run counts as SIGTERM, if the run was told to watch it.
 //!
 //! `mpirun` passes SIGUSR1 on to its processes and waits, and `sbatch --signal=USR1@120` sends it before the time is
 //! up.
@@ -25,6 +26,8 @@ pub(crate) struct SignalHandlers {
     received: Arc<AtomicUsize>,
     /// Whether the next signal ends the process.
     ends_process: Arc<AtomicBool>,
+    /// The id of the process that this one does not outlive.
+    parent: Option<u32>,
 }
 
 /// A received signal.
@@ -36,11 +39,11 @@ pub(crate) struct Signal {
 }
 
 impl SignalHandlers {
-    /// Installs the signal handlers.
-    pub(crate) fn install() -> Result<Self> {
-        let handlers = Self { received: Arc::default(), ends_process: Arc::default() };
+    /// Installs the signal handlers. With the id of the `parent` process, its end counts as SIGTERM.
+    pub(crate) fn install(parent: Option<u32>) -> Result<Self> {
+        let handlers = Self { received: Arc::default(), ends_process: Arc::default(), parent };
         for (signal, _) in SIGNALS {
-            let Self { received, ends_process } = &handlers;
+            let Self { received, ends_process, .. } = &handlers;
             // Handlers run in this order, so the first signal finds `ends_process` unset.
             let registered =
                 flag::register_conditional_shutdown(signal, 128 + signal, ends_process.clone())
@@ -53,7 +56,22 @@ impl SignalHandlers {
 
     /// The signal received so far, if any.
     pub(crate) fn received(&self) -> Option<Signal> {
-        Signal::of_number(self.received.load(Ordering::Relaxed))
+        match self.received.load(Ordering::Relaxed) {
+            0 if self.has_lost_parent() => Signal::of_number(SIGTERM as usize),
+            number => Signal::of_number(number),
+        }
+    }
+
+    /// Whether the parent process has ended: the system then gives this process another parent.
+    #[cfg(unix)]
+    fn has_lost_parent(&self) -> bool {
+        self.parent.is_some_and(|parent| parent != std::os::unix::process::parent_id())
+    }
+
+    /// Other systems give a process no other parent.
+    #[cfg(not(unix))]
+    fn has_lost_parent(&self) -> bool {
+        false
     }
 }
 

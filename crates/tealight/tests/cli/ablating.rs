@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::process::Stdio;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -167,6 +167,33 @@ fn an_ablation_that_was_killed_is_gone_on_with() -> Result {
     assert!(outcome.stderr.contains("already finished"), "{}", outcome.stderr);
     assert_eq!(metrics(&folder, OUTPUT)?, metrics(&folder, "whole")?);
     assert_eq!(runs(&folder, OUTPUT)?, runs(&folder, "whole")?);
+    Ok(())
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_stops_with_a_checkpoint_when_its_ablation_is_killed() -> Result {
+    let folder = Folder::new()?;
+    let endless = ["--set", "training.steps=100000000", "--set", "training.evaluate_every=1000000"];
+    let mut command = folder.command(&[&TWO_BY_TWO[..], &endless].concat());
+    let mut child = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    let run = format!("{OUTPUT}/n_heads=1,seed=1");
+    let exists = |file: &str| folder.path(&format!("{run}/{file}")).exists();
+    while !exists("metrics.jsonl") {
+        assert!(child.try_wait()?.is_none(), "it ended before it could be killed");
+        sleep(Duration::from_millis(1));
+    }
+    child.kill()?;
+    child.wait()?;
+    let killed = Instant::now();
+    while !exists("ended.json") {
+        assert!(killed.elapsed() < Duration::from_mins(1), "the run goes on");
+        sleep(Duration::from_millis(2));
+    }
+    let ended: Value = serde_json::from_str(&folder.read(&format!("{run}/ended.json"))?)?;
+    assert_eq!(ended["reason"], "SIGTERM");
+    let step = ended["step"].as_u64().ok_or("step")?;
+    assert!(exists(&format!("checkpoints/step-{step:06}/model.safetensors")), "step {step}");
     Ok(())
 }
 

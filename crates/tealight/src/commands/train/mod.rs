@@ -101,7 +101,7 @@ impl TaskVisitor for Training<'_> {
         let directory = directory.as_ref();
         let first_step = session.progress.step;
         let mut observers = agree(ranks, self.observers(directory, first_step))?;
-        let signals = SignalHandlers::install()?;
+        let signals = SignalHandlers::install(args.parent)?;
         let trained = self.train(&mut session, directory, &mut observers, &signals);
         if let Err(error) = trained {
             self.log_last_checkpoint(directory);
