@@ -178,11 +178,12 @@ fn an_optimizer_s_list_is_its_parameters_one_by_one() -> Result<()> {
 #[test]
 fn muon_of_all_matrices_is_that_of_each() -> Result<()> {
     let shapes: Vec<_> = (0..110).map(|i| [[8, 12], [12, 8], [1, 5]][i % 3]).collect();
-    let state = || -> Result<Vec<[Var; 2]>> {
+    let state = || -> Result<Vec<[Var; 3]>> {
         let numbered = shapes.iter().enumerate();
         let of = |(i, shape): (usize, &[usize; 2])| {
             let parameter = Var::from_tensor(&normal(i as u64, shape, DType::F32)?)?;
-            Ok([parameter, Var::zeros(&shape[..], DType::F32, device())?])
+            let zeros = |shape: &[usize]| Var::zeros(shape, DType::F32, device());
+            Ok([parameter, zeros(shape)?, zeros(&shape[..1])?])
         };
         numbered.map(of).collect()
     };
@@ -202,10 +203,10 @@ fn muon_of_all_matrices_is_that_of_each() -> Result<()> {
     Ok(())
 }
 
-/// Each at a rate and a scale of its own.
-fn muon_slots<'a>(state: &'a [[Var; 2]], gradients: &'a [Tensor]) -> Vec<muon::Slot<'a>> {
+/// Each at a rate and a scale of its own, some under NorMuon.
+fn muon_slots<'a>(state: &'a [[Var; 3]], gradients: &'a [Tensor]) -> Vec<muon::Slot<'a>> {
     let mut slots = Vec::new();
-    for (i, ([parameter, momentum], gradient)) in state.iter().zip(gradients).enumerate() {
+    for (i, ([parameter, momentum, moment], gradient)) in state.iter().zip(gradients).enumerate() {
         let hyper = muon::Hyper {
             lr: 0.01 * (1 + i % 4) as f64,
             momentum: 0.9,
@@ -215,7 +216,8 @@ fn muon_slots<'a>(state: &'a [[Var; 2]], gradients: &'a [Tensor]) -> Vec<muon::S
             weight_decay: 0.1,
             gradient_scale: 0.5,
         };
-        slots.push(muon::Slot { parameter, gradient, momentum, row_moment: None, hyper });
+        let row_moment = (i % 4 < 2).then_some(muon::RowMoment { moment, decay: 0.8 });
+        slots.push(muon::Slot { parameter, gradient, momentum, row_moment, hyper });
     }
     slots
 }

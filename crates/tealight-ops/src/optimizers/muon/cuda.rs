@@ -2,6 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
+use super::reference::with_even_rows;
 use super::{Hyper, Slot, orthogonalised};
 use crate::backend::cuda::lists::{self, Item, MOST, Rates};
 use crate::backend::cuda::{Buffer, Launch, Source};
@@ -10,14 +11,15 @@ const KERNELS: Source = Source::new("muon", &[lists::HEADER, include_str!("kerne
 
 /// Whether the kernels can update a slot.
 pub(super) fn takes(slot: &Slot<'_>) -> bool {
-    slot.row_moment.is_none() && lists::can_update(&[slot.parameter, slot.momentum], slot.gradient)
+    lists::can_update(&[slot.parameter, slot.momentum], slot.gradient)
 }
 
 /// Updates slots of one shape with the same hyper-parameters, except learning rate, scale and weight decay.
 pub(super) fn step(slots: &[Slot<'_>]) -> Result<()> {
     for slots in slots.chunks(MOST) {
         let Hyper { n_iterations, .. } = slots[0].hyper;
-        apply(slots, &orthogonalised(&directions(slots)?, n_iterations)?)?;
+        let updates = orthogonalised(&directions(slots)?, n_iterations)?;
+        apply(slots, &with_even_rows(updates, slots)?)?;
     }
     Ok(())
 }

@@ -108,7 +108,8 @@ impl Slot<'_> {
         let of = |slot: &Self| {
             let Hyper { momentum, nesterov, n_iterations, gradient_scale, .. } = slot.hyper;
             let dtypes = (slot.parameter.dtype(), slot.gradient.dtype());
-            (dtypes, momentum, nesterov, n_iterations, gradient_scale)
+            let row_decay = slot.row_moment.map(|rows| rows.decay);
+            (dtypes, momentum, nesterov, n_iterations, gradient_scale, row_decay)
         };
         self.parameter.dims() == other.parameter.dims() && of(self) == of(other)
     }

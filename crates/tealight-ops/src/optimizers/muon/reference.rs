@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
-use super::{EPSILON, Hyper, RowMoment, Slot, orthogonalised};
+use super::{EPSILON, Hyper, Slot, orthogonalised};
 use crate::optimizers::update::{averaged, store, wide};
 
 /// Updates matrices of one shape; see [`step_all`](super::step_all).
@@ -11,26 +11,29 @@ pub(super) fn step(slots: &[Slot<'_>]) -> Result<()> {
     let directions = slots.iter().map(|slot| direction(slot)?.reshape(shape));
     let directions = directions.collect::<Result<Vec<_>>>()?;
     let updates = orthogonalised(&Tensor::stack(&directions, 0)?, hyper.n_iterations)?;
-    for (i, Slot { parameter, row_moment, hyper, .. }) in slots.iter().enumerate() {
+    let updates = with_even_rows(updates, slots)?;
+    for (i, Slot { parameter, hyper, .. }) in slots.iter().enumerate() {
         let Hyper { lr, scale, weight_decay, .. } = *hyper;
-        let mut update = updates.get(i)?;
-        if let Some(row_moment) = row_moment {
-            update = with_even_rows(&update, row_moment)?;
-        }
-        let step = (update.reshape(parameter.dims())? * (lr * scale))?;
+        let step = (updates.get(i)?.reshape(parameter.dims())? * (lr * scale))?;
         store(parameter, &((wide(parameter)? * (1. - lr * weight_decay))? - step)?)?;
     }
     Ok(())
 }
 
-/// Divides each row of O by its root mean square over time, and keeps ‖O‖.
-fn with_even_rows(o: &Tensor, rows: &RowMoment<'_>) -> Result<Tensor> {
-    let now = o.sqr()?.mean(1)?; // (rows)
-    let average = averaged(rows.moment, &now, rows.decay)?;
-    let even = o.broadcast_div(&(average.sqrt()? + EPSILON)?.unsqueeze(1)?)?;
-    let norm = |x: &Tensor| x.sqr()?.sum_all()?.sqrt();
-    let ratio = (norm(o)? / (norm(&even)? + EPSILON)?)?;
-    even.broadcast_mul(&ratio)
+/// Divides each row of O by its root mean square over time, and keeps the norm of each matrix. `o (slots, rows,
+/// columns)` → the same shape; the row moments are updated. If the slots have none, `o` itself.
+pub(super) fn with_even_rows(o: Tensor, slots: &[Slot<'_>]) -> Result<Tensor> {
+    let moments = slots.iter().map(|slot| slot.row_moment).collect::<Option<Vec<_>>>();
+    let Some(moments) = moments else { return Ok(o) };
+    let now = o.sqr()?.mean(2)?; // (slots, rows)
+    let averages = moments.iter().enumerate();
+    let averages = averages.map(|(i, rows)| averaged(rows.moment, &now.get(i)?, rows.decay));
+    let averages = averages.collect::<Result<Vec<_>>>()?;
+    let divisors = (Tensor::stack(&averages, 0)?.sqrt()? + EPSILON)?.unsqueeze(2)?;
+    let even = o.broadcast_div(&divisors)?;
+    let norms = |x: &Tensor| x.sqr()?.sum_keepdim((1, 2))?.sqrt();
+    let ratios = (norms(&o)? / (norms(&even)? + EPSILON)?)?; // (slots, 1, 1)
+    even.broadcast_mul(&ratios)
 }
 
 /// Updates the momentum M. Returns the direction N.
