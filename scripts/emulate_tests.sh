@@ -9,4 +9,4 @@ scripts/emulate_kernels.sh target/kernels.so
 export TEALIGHT_EMULATED_KERNELS=$PWD/target/kernels.so
 cargo test -p tealight-ops --features emulator --test kernels --test attention --test scans --test aft --test nystrom \
     --test agreement
-cargo test -p tealight-model --features emulator --test half_precision
+cargo test -p tealight-model --features emulator --test half_precision --test masked_lm

@@ -13,7 +13,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 suites=(
     tealight-ops:agreement tealight-ops:aft tealight-ops:attention tealight-ops:kernels tealight-ops:nystrom
     tealight-ops:scans tealight-ops:sparse_softmax
-    tealight-model:gradients tealight-model:half_precision tealight-model:model_laws tealight-model:golden_attention
+    tealight-model:gradients tealight-model:half_precision tealight-model:masked_lm tealight-model:model_laws
+    tealight-model:golden_attention
     tealight-train:gradients tealight-train:hf tealight-train:resume tealight-train:fit
 )
 
