@@ -131,7 +131,8 @@ impl<K: DenseKind> Dense<K> {
     /// P, `(batch, n_heads, q_len, kv_len)`
     fn distribute(&self, query: &Tensor, key: &Tensor, mask: &Mask) -> Result<Tensor> {
         let query = swap_axes(query)?; // (batch, n_heads, q_len, head_dim)
-        let key = repeat_heads(&swap_axes(key)?, query.dim(1)?)?;
+        let (_batch, n_heads, _q_len, _head_dim) = query.dims4()?;
+        let key = repeat_heads(&swap_axes(key)?, n_heads)?;
         let scores = self.score.scores(&query, &key)?; // (batch, n_heads, q_len, kv_len)
         let mut mask = mask.clone();
         if self.projection.reads() == Reads::Past {

@@ -39,8 +39,9 @@ settings! {
 }
 
 impl Config {
-    fn heads(&self) -> Heads {
-        let Self { n_kv_heads, qk_norm, qk_norm_epsilon, .. } = *self;
+    /// The settings of the maps into heads.
+    pub(crate) fn heads(&self) -> Heads {
+        let Self { window: _, n_kv_heads, qk_norm, qk_norm_epsilon } = *self;
         Heads { n_kv_heads, qk_norm: qk_norm.then_some(qk_norm_epsilon) }
     }
 }
@@ -59,6 +60,10 @@ impl AttentionKind for Config {
         let n_keys = (sides * (self.window.max(1) - 1) as f64 + 1.).min(kv_len as f64);
         projection::cost_with(spec, self.heads(), [q_len, kv_len])
             + softmax::cost(spec, Score::ScaledDot, q_len, n_keys)
+    }
+
+    fn n_kv_heads(&self) -> Option<usize> {
+        self.n_kv_heads
     }
 
     fn degenerate(&self, len: usize) -> Option<Degenerate> {

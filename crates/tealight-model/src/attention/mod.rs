@@ -117,13 +117,9 @@ impl AttentionConfig {
         Some(format!("`{key}.{setting}` {effect}, so \"{}\" is {instead} here", self.kind()))
     }
 
-    /// Heads of keys and values, where a kind lets them differ from those of queries.
+    /// The number of heads of keys and values, if it is set; else it is that of queries.
     pub fn n_kv_heads(&self) -> Option<usize> {
-        match self {
-            Self::Softmax(config) => config.n_kv_heads,
-            Self::Local(config) => config.n_kv_heads,
-            _ => None,
-        }
+        self.settings().n_kv_heads()
     }
 }
 
@@ -143,6 +139,11 @@ pub trait AttentionKind: fmt::Debug {
     /// Whether padding at the end of a sequence leaves its other positions as they are without it.
     fn ignores_padding(&self) -> bool {
         true
+    }
+
+    /// The number of heads of keys and values, if it is set; else it is that of queries.
+    fn n_kv_heads(&self) -> Option<usize> {
+        None
     }
 
     /// Why the layer is another kind of attention on sequences of at most `len` positions; `None` if it is not.

@@ -91,11 +91,11 @@ struct Gain {
 
 /// Settings of the maps that several kinds share.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Heads {
+pub(crate) struct Heads {
     /// Heads of keys and values; `None`: as many as of queries.
-    pub(super) n_kv_heads: Option<usize>,
+    pub(crate) n_kv_heads: Option<usize>,
     /// ε of the normalisation of queries and keys within each head, if there is one.
-    pub(super) qk_norm: Option<f64>,
+    pub(crate) qk_norm: Option<f64>,
 }
 
 impl Heads {

@@ -47,8 +47,9 @@ settings! {
 }
 
 impl Config {
-    fn heads(&self) -> Heads {
-        let Self { n_kv_heads, qk_norm, qk_norm_epsilon, .. } = *self;
+    /// The settings of the maps into heads.
+    pub(crate) fn heads(&self) -> Heads {
+        let Self { score: _, n_kv_heads, qk_norm, qk_norm_epsilon } = *self;
         Heads { n_kv_heads, qk_norm: qk_norm.then_some(qk_norm_epsilon) }
     }
 }
@@ -70,6 +71,10 @@ impl AttentionKind for Config {
             dense::cost(spec, self.score, [q_len, kv_len])
         };
         maps + core
+    }
+
+    fn n_kv_heads(&self) -> Option<usize> {
+        self.n_kv_heads
     }
 }
 

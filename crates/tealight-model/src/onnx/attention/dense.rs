@@ -3,9 +3,10 @@
 use super::super::error::OnnxResult;
 use super::super::graph::{Graph, Value};
 use super::super::sequence::Mask;
-use super::heads::{self, Heads};
+use super::heads;
 use super::layer::{Layer, Output};
 use super::score;
+use crate::attention::projection::Heads;
 use crate::attention::score::Score;
 
 /// The masked scores of a layer.

@@ -5,15 +5,7 @@ use candle_core::Result;
 use super::super::graph::{Graph, Value, signed};
 use super::super::layers::{linear, rms_norm};
 use super::layer::{Layer, Output};
-
-/// Settings of the maps into heads.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Heads {
-    /// Heads of keys and values; `None`: as many as of queries.
-    pub(super) n_kv_heads: Option<usize>,
-    /// ε of the normalisation of queries and keys within each head, if there is one.
-    pub(super) qk_norm: Option<f64>,
-}
+use crate::attention::projection::Heads;
 
 /// Queries `(batch, n_heads, q_len, head_dim)`, and keys and values `(batch, n_heads, kv_len, head_dim)`.
 #[derive(Debug)]

@@ -17,12 +17,12 @@ pub(super) use layer::{Layer, Output};
 use super::error::OnnxResult;
 use super::graph::Value;
 use crate::attention as kinds;
+use crate::attention::projection::Heads;
 use crate::attention::score::Score;
 use crate::attention::{
-    AttentionConfig, aft_local, aft_simple, entmax15, local, softmax, sparsemax, thresholded, top_k,
+    AttentionConfig, aft_local, aft_simple, entmax15, sparsemax, thresholded, top_k,
 };
 use dense::Scores;
-use heads::Heads;
 
 /// Self-attention of `x (batch, q_len, d_model)`.
 ///
@@ -38,21 +38,12 @@ pub(super) fn attention(
         dense::attention(layer, x, Heads::default(), score, None, weights)
     };
     match config {
-        AttentionConfig::Softmax(softmax::Config {
-            score,
-            n_kv_heads,
-            qk_norm,
-            qk_norm_epsilon,
-        }) => {
-            let heads =
-                Heads { n_kv_heads: *n_kv_heads, qk_norm: qk_norm.then_some(*qk_norm_epsilon) };
-            dense::attention(layer, x, heads, *score, None, weights::softmax)
+        AttentionConfig::Softmax(config) => {
+            dense::attention(layer, x, config.heads(), config.score, None, weights::softmax)
         }
-        AttentionConfig::Local(local::Config { window, n_kv_heads, qk_norm, qk_norm_epsilon }) => {
-            let heads =
-                Heads { n_kv_heads: *n_kv_heads, qk_norm: qk_norm.then_some(*qk_norm_epsilon) };
-            let (score, window) = (Score::ScaledDot, Some(*window));
-            dense::attention(layer, x, heads, score, window, weights::softmax)
+        AttentionConfig::Local(config) => {
+            let (score, window) = (Score::ScaledDot, Some(config.window));
+            dense::attention(layer, x, config.heads(), score, window, weights::softmax)
         }
         AttentionConfig::Sparsemax(sparsemax::Config { score }) => {
             dense(*score, &weights::sparsemax)

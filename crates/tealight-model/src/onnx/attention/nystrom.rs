@@ -5,10 +5,11 @@ use candle_core::Result;
 use super::super::error::OnnxResult;
 use super::super::graph::{Attribute, Graph, Type, Value, signed};
 use super::super::sequence::FORBIDDEN;
-use super::heads::{self, Heads, Qkv};
+use super::heads::{self, Qkv};
 use super::layer::{Layer, Output};
 use super::weights::nonzero;
 use crate::attention::nystrom::{Compat, Config};
+use crate::attention::projection::Heads;
 
 /// kernel_1 Z kernel_3 V + DConv(V), or exact softmax attention for rows that are short enough.
 pub(super) fn attention(layer: &Layer<'_>, x: &Value, config: &Config) -> OnnxResult<Output> {

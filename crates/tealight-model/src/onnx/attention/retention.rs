@@ -5,8 +5,9 @@ use candle_core::{DType, Device, Tensor};
 use super::super::error::OnnxResult;
 use super::super::graph::{Type, Value};
 use super::super::layers::linear;
-use super::heads::{self, Heads};
+use super::heads;
 use super::layer::{Layer, Output};
+use crate::attention::projection::Heads;
 use crate::attention::retention;
 
 /// (swish(X W_G) ⊙ GroupNorm((Q Kᵀ ⊙ D) V)) W_O
