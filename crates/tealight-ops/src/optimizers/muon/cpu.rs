@@ -44,16 +44,19 @@ pub(super) fn step<T: Lanes>(slots: &[Slot<'_>]) -> Result<()> {
 fn even_rows<T: Element>(o: &mut [T], moment: &mut [T], decay: f64) {
     let columns = o.len() / moment.len();
     let norm = sum_of_squares(o).sqrt();
+    let len = block_len(columns);
     run(
         o.len(),
-        o.chunks_mut(columns).zip(moment),
+        o.chunks_mut(len).zip(moment.chunks_mut(len / columns)),
         #[inline(always)]
-        |(row, average)| {
-            let mean = squares(row) / columns as f64;
-            *average = T::from_f64(decay * average.widen() + (1. - decay) * mean);
-            let divisor = T::from_f64(average.widen().sqrt() + EPSILON);
-            for x in row {
-                *x /= divisor;
+        |(rows, averages)| {
+            for (row, average) in rows.chunks_mut(columns).zip(averages) {
+                let mean = squares(row) / columns as f64;
+                *average = T::from_f64(decay * average.widen() + (1. - decay) * mean);
+                let divisor = T::from_f64(average.widen().sqrt() + EPSILON);
+                for x in row {
+                    *x /= divisor;
+                }
             }
         },
     );
