@@ -24,6 +24,12 @@ use std::ops::Range;
 
 use crate::error::CommunicationError;
 
+/// The part of `rank` in a buffer that has one of `lens` for each rank, in their order.
+fn part_of(rank: usize, lens: &[usize]) -> Range<usize> {
+    let start = lens[..rank].iter().sum();
+    start..start + lens[rank]
+}
+
 /// Moves bytes between ranks. Every function is collective but [`abort`](Self::abort).
 ///
 /// At most one thread of a process may be in a call at a time.
@@ -60,8 +66,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
         receive: &mut [u8],
         lens: &[usize],
     ) -> Result<(), CommunicationError> {
-        let start: usize = lens[..self.rank()].iter().sum();
-        receive[start..][..send.len()].copy_from_slice(send);
+        receive[part_of(self.rank(), lens)].copy_from_slice(send);
         self.gather_in_place(receive, lens)
     }
 

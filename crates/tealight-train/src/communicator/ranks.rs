@@ -118,9 +118,9 @@ impl Ranks {
         self.gather_for(Receivers::All, bytes)
     }
 
-    /// Fills `bytes`, the sum of `lens` long, with what each rank has written to its part of `lens[rank]` bytes. By
-    /// [`Communicator::gather_by_pairs`], also if all ranks are on one host; if several share the connection of a host to
-    /// others, by [`Communicator::gather_in_place`], which sends the same bytes through it once.
+    /// Fills `bytes`, the sum of `lens` long, with what each rank has written to its part of `lens[rank]` bytes. Each
+    /// rank sends to each other ([`Communicator::gather_by_pairs`]), unless several share the connection of their host to
+    /// others: then [`Communicator::gather_in_place`] is called, which sends the same bytes through it once.
     ///
     /// # Errors
     /// If communication fails.
@@ -422,10 +422,10 @@ mod tests {
                 for wire in [Wire::F32, Wire::Bf16] {
                     assert_eq!(wire.gather(&ranks, &send, &[0, 1, 2]).unwrap(), [1., 2., 2.]);
                 }
-                let mut numbers = [0.; 3];
-                numbers[[0..0, 0..1, 1..3][own].clone()].fill(own as f32);
-                Wire::gather_in_place(&ranks, &mut numbers, &[0, 1, 2]).unwrap();
-                assert_eq!(numbers, [1., 2., 2.]);
+                let mut bytes = [0; 3];
+                bytes[[0..0, 0..1, 1..3][own].clone()].fill(own as u8);
+                ranks.gather_in_place(&mut bytes, &[0, 1, 2]).unwrap();
+                assert_eq!(bytes, [1, 2, 2]);
                 communicator.n_by_pairs.load(Ordering::Relaxed)
             });
             assert_eq!(counted, [n_by_pairs; 3], "{hosts:?}");

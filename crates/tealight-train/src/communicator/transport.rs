@@ -10,6 +10,7 @@ use candle_core::{CpuStorage, DType, Device, Storage, Tensor};
 use tealight_ops::gradients::{sum_in_order, sum_in_order_into};
 use tealight_ops::unwritten_f32;
 
+use super::part_of;
 use super::ranks::Ranks;
 use super::wire::Wire;
 use crate::error::Result;
@@ -107,13 +108,11 @@ impl Transport for ThroughHost {
         if wire != Wire::F32 {
             return self.gather(wire, &sum(terms, additions)?, lens);
         }
-        let rank = self.ranks.rank();
-        let start: usize = lens[..rank].iter().sum();
         let mut numbers = unwritten_f32(lens.iter().sum());
         if !terms.is_empty() {
-            sum_in_order_into(&mut numbers[start..start + lens[rank]], terms, additions)?;
+            sum_in_order_into(&mut numbers[part_of(self.ranks.rank(), lens)], terms, additions)?;
         }
-        Wire::gather_in_place(&self.ranks, &mut numbers, lens)?;
+        self.ranks.gather_in_place(bytemuck::cast_slice_mut(&mut numbers), &wire.bytes(lens))?;
         of_numbers(numbers)
     }
 }

@@ -7,6 +7,7 @@ use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use tealight_ops::unwritten_f32;
 
+use super::part_of;
 use super::ranks::Ranks;
 use crate::error::Result;
 
@@ -42,19 +43,9 @@ impl Wire {
     pub(crate) fn gather(self, ranks: &Ranks, send: &[f32], lens: &[usize]) -> Result<Vec<f32>> {
         let bytes = self.bytes(lens);
         self.transfer(send, lens.iter().sum(), |send, receive| {
-            let (rank, start) = (ranks.rank(), bytes[..ranks.rank()].iter().sum::<usize>());
-            receive[start..start + bytes[rank]].copy_from_slice(send);
+            receive[part_of(ranks.rank(), &bytes)].copy_from_slice(send);
             ranks.gather_in_place(receive, &bytes)
         })
-    }
-
-    /// [`Self::gather`] of numbers in f32, if this rank's are in their place already.
-    pub(crate) fn gather_in_place(
-        ranks: &Ranks,
-        numbers: &mut [f32],
-        lens: &[usize],
-    ) -> Result<()> {
-        ranks.gather_in_place(bytemuck::cast_slice_mut(numbers), &Self::F32.bytes(lens))
     }
 
     /// The numbers as they arrive elsewhere.
@@ -74,7 +65,8 @@ impl Wire {
         }
     }
 
-    fn bytes(self, lens: &[usize]) -> Vec<usize> {
+    /// The bytes of as many numbers as each of `lens`.
+    pub(super) fn bytes(self, lens: &[usize]) -> Vec<usize> {
         lens.iter().map(|len| len * self.width()).collect()
     }
 
