@@ -25,11 +25,16 @@ impl Dropout {
     /// The mask of [`forward`](Self::forward), for fused operations that apply dropout themselves.
     pub fn draw(&self, mode: Mode) -> Option<Draw> {
         match mode {
-            Mode::Train { stream, .. } if self.rate > 0. => {
+            Mode::Train { stream, .. } if self.is_active(mode) => {
                 Some(Draw { rate: self.rate, stream: stream.fork_name(&self.name) })
             }
             Mode::Train { .. } | Mode::Eval => None,
         }
+    }
+
+    /// Whether it zeroes elements in this mode.
+    pub fn is_active(&self, mode: Mode) -> bool {
+        matches!(mode, Mode::Train { .. }) && self.rate > 0.
     }
 
     /// Any shape → the same shape.

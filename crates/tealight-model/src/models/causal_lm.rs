@@ -10,10 +10,9 @@
 //!
 //! Cost: O(seq_len·d_model·vocab_size) time for the logits, and O(seq_len·vocab_size) memory.
 
-use candle_core::{D, Device, IndexOp, Result, Tensor};
+use candle_core::{Device, IndexOp, Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::linear_cross_entropy::Scored;
-use tealight_ops::reshape;
 
 use super::cost::{Cost, Estimate, PositionCounts};
 use super::output::OutputLayer;
@@ -99,8 +98,7 @@ impl CausalLm {
         labels: &Tensor,
         label_smoothing: f64,
     ) -> Result<Scored> {
-        let rows = reshape(hidden, ((), hidden.dim(D::Minus1)?))?;
-        self.output.cross_entropy(&rows, labels, label_smoothing)
+        self.output.cross_entropy(hidden, labels, label_smoothing)
     }
 
     /// Starts incremental decoding.
@@ -134,7 +132,7 @@ impl CausalLm {
     /// The cost of training on the longest sequences, with the parameters in `store`.
     pub fn cost(config: &ModelConfig, spec: &CausalLmSpec, store: &ParamStore) -> Cost {
         let len = spec.seq_len;
-        let counts = PositionCounts::new(len, len, len);
+        let counts = PositionCounts::everywhere(len);
         let stack = StackSpec::single(config, len);
         Cost::single_stack(config, &stack, counts, &Self::estimate(config, spec), store)
     }
@@ -184,7 +182,8 @@ impl Predictor for CachedPredictor<'_> {
     fn next(&mut self, rows: &[Vec<u32>]) -> Result<Vec<Vec<f64>>> {
         let ids = self.tokens_to_read(rows)?; // (batch, n_new)
         let hidden = self.decoding.step(&Input::tokens(&ids))?; // (batch, n_new, d_model)
-        generation::rows(&self.model.logits(&hidden.i((.., hidden.dim(1)? - 1))?)?, self.never)
+        let (_batch, n_new, _d_model) = hidden.dims3()?;
+        generation::rows(&self.model.logits(&hidden.i((.., n_new - 1))?)?, self.never)
     }
 
     fn select(&mut self, rows: &[u32]) -> Result<()> {

@@ -115,7 +115,7 @@ impl Classifier {
     /// The cost of training on the longest sequences, with the parameters in `store`.
     pub fn cost(config: &ModelConfig, spec: &ClassifierSpec, store: &ParamStore) -> Cost {
         let seq_len = spec.seq_len;
-        let counts = PositionCounts::new(seq_len, seq_len, 1);
+        let counts = PositionCounts { output: 1, ..PositionCounts::everywhere(seq_len) };
         // Without a tied output, the token table is only looked up, not multiplied.
         let config = &ModelConfig { tied_output: false, ..config.clone() };
         let stack = StackSpec::single(config, config.max_seq_len.unwrap_or(seq_len));

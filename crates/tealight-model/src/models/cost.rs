@@ -50,9 +50,14 @@ pub(super) struct PositionCounts {
 }
 
 impl PositionCounts {
-    /// `inputs` from the data, and `output` positions read of the `residual` ones after all blocks.
-    pub(super) fn new(inputs: usize, residual: usize, output: usize) -> Self {
-        Self { inputs, residual, last_feed_forward: residual, output }
+    /// All parts are applied at all `positions`.
+    pub(super) fn everywhere(positions: usize) -> Self {
+        Self {
+            inputs: positions,
+            residual: positions,
+            last_feed_forward: positions,
+            output: positions,
+        }
     }
 
     /// The number of positions to which the matrix `name` of a model of this `config` is applied.
@@ -199,7 +204,8 @@ impl Estimate {
     /// network of the last block has activations at these only.
     pub(super) fn read_at(config: &ModelConfig, positions: usize, n_read: usize) -> Self {
         let all = Self::single_stack(config, positions);
-        let skipped = positions.saturating_sub(n_read) as f64 * feed_forward_activations(config);
+        let of_position = FeedForwardEstimate::new(config).activations;
+        let skipped = positions.saturating_sub(n_read) as f64 * of_position;
         // Activation checkpointing keeps the inner activations of one block at a time. Of several, the last is not the
         // largest.
         let recomputed = if config.n_layers > 1 { 0. } else { skipped };
@@ -221,21 +227,16 @@ impl Estimate {
     /// its own.
     pub fn of_stack(config: &ModelConfig, stack: &StackSpec<'_>, lens: [usize; 2]) -> Self {
         let (d_model, n_layers) = (config.d_model as f64, stack.n_layers as f64);
-        let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or(0) as f64;
         let attention = attention_cost(config, stack, lens);
-        let n_maps = match config.feed_forward {
-            FeedForwardConfig::Mlp(_) => 2., // up, down
-            FeedForwardConfig::Glu(_) => 3., // gate, up, down
-            FeedForwardConfig::None => 0.,
-        };
         let n_attentions = if stack.cross_attention.is_some() { 2. } else { 1. };
-        let of_position = n_attentions * 2. * d_model + feed_forward_activations(config);
+        let network = FeedForwardEstimate::new(config);
+        let of_position = n_attentions * 2. * d_model + network.activations;
         let (seq_len, ends) = (lens[0] as f64, 2. * d_model);
         let blocks = attention.activations + seq_len * n_layers * of_position;
         let between = seq_len * n_layers * d_model;
         Self {
             parameters: attention.parameters
-                + n_layers * d_model * n_maps * d_ff
+                + n_layers * network.parameters
                 + position_table(config, stack.max_seq_len),
             activations: seq_len * ends + blocks,
             recomputed: seq_len * ends + between + blocks / n_layers.max(1.),
@@ -255,16 +256,27 @@ impl Add for Estimate {
     }
 }
 
-/// Activations of a feed-forward network at one position: its norm, its residual sum, and the inner activations, which
-/// are the input of φ, or the gate, the gated values and their product.
-fn feed_forward_activations(config: &ModelConfig) -> f64 {
-    let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or(0) as f64;
-    let n_inner = match config.feed_forward {
-        FeedForwardConfig::Mlp(_) => 1.,
-        FeedForwardConfig::Glu(_) => 3.,
-        FeedForwardConfig::None => 0.,
-    };
-    2. * config.d_model as f64 + n_inner * d_ff
+/// What one feed-forward network needs.
+struct FeedForwardEstimate {
+    /// Scalars in its matrices.
+    parameters: f64,
+    /// Activations at one position: its norm, its residual sum and the inner ones.
+    activations: f64,
+}
+
+impl FeedForwardEstimate {
+    fn new(config: &ModelConfig) -> Self {
+        let d_model = config.d_model as f64;
+        let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or(0) as f64;
+        let (n_maps, n_inner) = match config.feed_forward {
+            // Maps: up, down. Inner activations: the input of φ.
+            FeedForwardConfig::Mlp(_) => (2., 1.),
+            // Maps: gate, up, down. Inner activations: the gate, the gated values, their product.
+            FeedForwardConfig::Glu(_) => (3., 3.),
+            FeedForwardConfig::None => (0., 0.),
+        };
+        Self { parameters: n_maps * d_model * d_ff, activations: 2. * d_model + n_inner * d_ff }
+    }
 }
 
 fn position_table(config: &ModelConfig, max_seq_len: usize) -> f64 {

@@ -127,7 +127,8 @@ impl Forecaster {
     pub fn cost(&self, config: &ModelConfig, store: &ParamStore, seq_len: usize) -> Cost {
         let residual = self.read_out.positions(seq_len);
         let output = if self.read_out == ReadOut::EveryPosition { residual } else { 1 };
-        let counts = PositionCounts::new(seq_len, residual, output);
+        let counts =
+            PositionCounts { inputs: seq_len, output, ..PositionCounts::everywhere(residual) };
         let stack = StackSpec::single(config, residual);
         Cost::single_stack(config, &stack, counts, &Estimate::single_stack(config, residual), store)
     }

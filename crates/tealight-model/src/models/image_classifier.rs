@@ -144,7 +144,7 @@ impl ImageClassifier {
     /// The cost of training on one picture, with the parameters in `store`.
     pub fn cost(config: &ModelConfig, spec: &ImageClassifierSpec, store: &ParamStore) -> Cost {
         let n_tokens = spec.grid(config).map_or(0, |grid| grid.n_tokens());
-        let counts = PositionCounts::new(n_tokens, n_tokens, 1);
+        let counts = PositionCounts { output: 1, ..PositionCounts::everywhere(n_tokens) };
         let stack = StackSpec::single(config, n_tokens);
         let estimate = Self::estimate(config, spec);
         let mut cost = Cost::single_stack(config, &stack, counts, &estimate, store);

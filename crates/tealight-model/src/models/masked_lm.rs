@@ -81,8 +81,7 @@ impl MaskedLm {
         self.transformer.forward(input, &BlockInput::new(mask, mode))
     }
 
-    /// [`Self::hidden`] at the `positions (n)` of u32 alone, which are indices into the batch·seq_len positions:
-    /// `(n, d_model)`. See [`Transformer::forward_at`].
+    /// [`Self::hidden`] at some positions only: see [`Transformer::forward_at`].
     ///
     /// # Errors
     /// As [`Transformer::forward_at`].
@@ -116,47 +115,47 @@ impl MaskedLm {
         &self.transformer
     }
 
-    /// The memory that the model of this `config` needs if the share `masked` of the positions is masked.
-    pub fn estimate(config: &ModelConfig, spec: &MaskedLmSpec, masked: f64) -> Estimate {
-        let n_masked = n_masked(spec.seq_len, masked);
+    /// The memory that the model of this `config` needs, if `masked_share` of the positions are masked.
+    pub fn estimate(config: &ModelConfig, spec: &MaskedLmSpec, masked_share: f64) -> Estimate {
+        let n_masked = n_masked(spec.seq_len, masked_share);
+        let n_last = n_last_feed_forward(config, spec.seq_len, masked_share);
         let head = config.lm_head.clone().unwrap_or_default();
         let (d_model, vocab_size) = (config.d_model as f64, spec.vocab_size as f64);
         // The masked positions' states; the outputs of the dense map, φ and the norm; the logits.
         let transform = if head.transform { 3. * d_model } else { 0. };
         let parameters = if head.transform { d_model * d_model } else { 0. };
         let activations = n_masked as f64 * (d_model + transform + vocab_size);
-        Estimate::read_at(config, spec.seq_len, n_last(config, spec.seq_len, masked))
+        Estimate::read_at(config, spec.seq_len, n_last)
             + Estimate::outside_blocks(parameters, activations)
     }
 
-    /// The cost of training on the longest sequences, of whose positions the share `masked` is masked, with the
-    /// parameters in `store`.
+    /// The cost of training on the longest sequences with the parameters in `store`, if `masked_share` of the positions
+    /// are masked.
     pub fn cost(
         config: &ModelConfig,
         spec: &MaskedLmSpec,
-        masked: f64,
+        masked_share: f64,
         store: &ParamStore,
     ) -> Cost {
         let seq_len = spec.seq_len;
-        let n_masked = n_masked(seq_len, masked);
         let counts = PositionCounts {
-            inputs: seq_len,
-            residual: seq_len,
-            last_feed_forward: n_last(config, seq_len, masked),
-            output: n_masked,
+            last_feed_forward: n_last_feed_forward(config, seq_len, masked_share),
+            output: n_masked(seq_len, masked_share),
+            ..PositionCounts::everywhere(seq_len)
         };
         let stack = StackSpec::single(config, config.max_seq_len.unwrap_or(seq_len));
-        let estimate = Self::estimate(config, spec, masked);
+        let estimate = Self::estimate(config, spec, masked_share);
         Cost::single_stack(config, &stack, counts, &estimate, store)
     }
 }
 
-/// The number of positions of a sequence to which the last feed-forward network is applied in training.
-fn n_last(config: &ModelConfig, seq_len: usize, masked: f64) -> usize {
-    if config.stochastic_depth > 0. { seq_len } else { n_masked(seq_len, masked) }
+/// The number of positions of a sequence to which the last feed-forward network is applied in training; see
+/// [`Block::forward_at`](crate::transformer::block::Block::forward_at).
+fn n_last_feed_forward(config: &ModelConfig, seq_len: usize, masked_share: f64) -> usize {
+    if config.stochastic_depth > 0. { seq_len } else { n_masked(seq_len, masked_share) }
 }
 
-/// The number of positions of a sequence to which the head is applied.
-fn n_masked(seq_len: usize, share: f64) -> usize {
-    (share * seq_len as f64).ceil() as usize
+/// The number of masked positions of a sequence: those to which the head is applied.
+fn n_masked(seq_len: usize, masked_share: f64) -> usize {
+    (masked_share * seq_len as f64).ceil() as usize
 }

@@ -8,9 +8,10 @@
 //!
 //! Tied: <https://arxiv.org/abs/1608.05859>.
 
-use candle_core::{Result, Tensor};
+use candle_core::{D, Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::linear_cross_entropy::Scored;
+use tealight_ops::reshape;
 
 use crate::config::ModelConfig;
 use crate::error::BuildResult;
@@ -59,14 +60,15 @@ impl OutputLayer {
         self.map.forward(&self.scaled(x)?)
     }
 
-    /// The cross-entropy of `labels (n)` under the logits of [`Self::forward`] for `x (n, d_model)`.
+    /// The cross-entropy of `labels (n)` under the logits of [`Self::forward`] for `x (.., d_model)` of n positions.
     pub(super) fn cross_entropy(
         &self,
         x: &Tensor,
         labels: &Tensor,
         label_smoothing: f64,
     ) -> Result<Scored> {
-        self.map.cross_entropy(&self.scaled(x)?, labels, label_smoothing)
+        let rows = reshape(x, ((), x.dim(D::Minus1)?))?; // (n, d_model)
+        self.map.cross_entropy(&self.scaled(&rows)?, labels, label_smoothing)
     }
 
     fn scaled(&self, x: &Tensor) -> Result<Tensor> {

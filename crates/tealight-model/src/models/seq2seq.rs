@@ -15,10 +15,9 @@
 
 use std::sync::LazyLock;
 
-use candle_core::{D, Device, IndexOp, Result, Tensor};
+use candle_core::{Device, IndexOp, Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::linear_cross_entropy::Scored;
-use tealight_ops::reshape;
 
 use super::cost::{Cost, Estimate, PositionCounts, attention_cost};
 use super::output::OutputLayer;
@@ -150,8 +149,7 @@ impl Seq2Seq {
         labels: &Tensor,
         label_smoothing: f64,
     ) -> Result<Scored> {
-        let rows = reshape(hidden, ((), hidden.dim(D::Minus1)?))?;
-        self.output.cross_entropy(&rows, labels, label_smoothing)
+        self.output.cross_entropy(hidden, labels, label_smoothing)
     }
 
     /// The encoder, which reads the source.
@@ -191,11 +189,11 @@ impl Seq2Seq {
         let [encoder, decoder] = stacks(config, spec);
         let attention = attention_cost(config, &encoder, [source_len, 0])
             + attention_cost(config, &decoder, [target_len, source_len]);
-        let counts = |len| PositionCounts::new(len, len, len);
+        let [source, target] = [source_len, target_len].map(PositionCounts::everywhere);
         let applied = |name: &str| match name.split_once('.') {
-            Some(("encoder", rest)) => counts(source_len).of_matrix(rest, config),
-            Some(("decoder", rest)) => counts(target_len).of_matrix(rest, config),
-            _ => counts(target_len).of_matrix(name, config),
+            Some(("encoder", rest)) => source.of_matrix(rest, config),
+            Some(("decoder", rest)) => target.of_matrix(rest, config),
+            _ => target.of_matrix(name, config),
         };
         let estimate = Self::estimate(config, spec);
         Cost::new(store, source_len + target_len, applied, &attention, &estimate)
@@ -276,8 +274,9 @@ impl<'a> CachedPredictor<'a> {
 impl Predictor for CachedPredictor<'_> {
     fn next(&mut self, rows: &[Vec<u32>]) -> Result<Vec<Vec<f64>>> {
         let ids = Tensor::new(rows.to_vec(), &self.device)?; // (batch, n_new)
-        let hidden = self.decoding.step(&Input::tokens(&ids))?;
-        generation::rows(&self.model.logits(&hidden.i((.., hidden.dim(1)? - 1))?)?, self.never)
+        let hidden = self.decoding.step(&Input::tokens(&ids))?; // (batch, n_new, d_model)
+        let (_batch, n_new, _d_model) = hidden.dims3()?;
+        generation::rows(&self.model.logits(&hidden.i((.., n_new - 1))?)?, self.never)
     }
 
     fn select(&mut self, rows: &[u32]) -> Result<()> {

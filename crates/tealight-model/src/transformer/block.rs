@@ -107,15 +107,14 @@ impl Block {
     /// # Errors
     /// If the block has cross-attention and there is no memory, or the reverse.
     pub fn forward(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
-        let x = self.self_attention(x, input)?;
-        let x = self.cross_attention(&x, input)?;
-        self.feed_forward(&x, input.mode)
+        self.feed_forward(&self.attended(x, input)?, input.mode)
     }
 
-    /// [`Self::forward`] at the `positions (n)` of u32 alone, which are indices into the batch·seq_len positions of
-    /// `x (batch, seq_len, d_model)`: `(n, d_model)`. The feed-forward network, which reads one position at a time,
-    /// computes these only. In training, its dropout draws other masks than in [`Self::forward`], and under stochastic
-    /// depth it computes all positions.
+    /// [`Self::forward`] at some positions only: `x (batch, seq_len, d_model)` → `(n, d_model)`.
+    ///
+    /// `positions (n)`, of u32, are indices into the batch · seq_len positions of `x`. The feed-forward network is
+    /// applied to these only, as it reads one position at a time. In training, its dropout draws other masks than in
+    /// [`Self::forward`], and under stochastic depth it is applied to all positions.
     ///
     /// # Errors
     /// As [`Self::forward`], and on the CPU if a position is not one of `x`; on a GPU its state is NaN.
@@ -125,17 +124,13 @@ impl Block {
         input: &BlockInput<'_>,
         positions: &Tensor,
     ) -> Result<Tensor> {
-        let x = self.self_attention(x, input)?;
-        let x = self.cross_attention(&x, input)?;
-        if self
-            .feed_forward
-            .as_ref()
-            .is_some_and(|network| network.depth.draw(input.mode).is_some())
-        {
-            // Stochastic depth is drawn for each example, so the network needs to know which positions one has.
-            return select(&self.feed_forward(&x, input.mode)?, positions);
+        let (x, mode) = (self.attended(x, input)?, input.mode);
+        // Stochastic depth is drawn for each example, so the network needs to know which positions one has.
+        if self.feed_forward.as_ref().is_some_and(|network| network.depth.is_active(mode)) {
+            select(&self.feed_forward(&x, mode)?, positions)
+        } else {
+            self.feed_forward(&select(&x, positions)?, mode)
         }
-        self.feed_forward(&select(&x, positions)?, input.mode)
     }
 
     /// The attention weights of the block, and its output, for its input `x`.
@@ -165,6 +160,11 @@ impl Block {
             .with_memory(memory)?
             .map(|(cross, memory)| decoding::initial_state(cross.layer.as_ref(), Some(memory)));
         Ok(BlockDecoding { block: self, attention, cross_attention: cross_attention.transpose()? })
+    }
+
+    /// `x` after all attentions.
+    fn attended(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
+        self.cross_attention(&self.self_attention(x, input)?, input)
     }
 
     fn self_attention(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {

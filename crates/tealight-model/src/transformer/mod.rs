@@ -81,9 +81,9 @@ impl Transformer {
         self.through_stack(input, context, Stack::forward)
     }
 
-    /// [`Self::forward`] at the `positions (n)` of u32 alone, which are indices into the batch·seq_len positions:
-    /// `(n, d_model)`. It is faster, as the feed-forward network of the last block computes these only; see
-    /// [`Block::forward_at`](block::Block::forward_at) for what differs in training.
+    /// [`Self::forward`] at some positions only; the shapes are those of
+    /// [`Block::forward_at`](block::Block::forward_at), by which the last block computes them. It is faster, as the
+    /// feed-forward network of that block is applied to these positions only.
     ///
     /// # Errors
     /// As [`Self::forward`], and on the CPU if a position is not one of the input's; on a GPU its state is NaN.

@@ -47,8 +47,7 @@ impl Stack {
         self.normalise(through(&self.blocks, x, input)?)
     }
 
-    /// [`Self::forward`] at the `positions (n)` of u32 alone, which are indices into the batch·seq_len positions:
-    /// `(n, d_model)`. The last block computes them by [`Block::forward_at`].
+    /// [`Self::forward`] at some positions only, which the last block computes by [`Block::forward_at`].
     ///
     /// # Errors
     /// As [`Block::forward_at`].
