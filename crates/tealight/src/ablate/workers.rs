@@ -82,7 +82,7 @@ fn train_one(plan: &Plan<'_>, run: &Run, lock: &File) -> Result<Outcome> {
     let mut command = this_program()?;
     command.arg("train").arg(plan.output.join(CONFIG)).args(["--quiet", "--name", &run.name]);
     command.arg("--runs").arg(&plan.output).args(plan.settings(run));
-    // However this process ends, the run stops with a checkpoint.
+    // However this process ends, on Unix the run stops with a checkpoint.
     command.args(["--parent", &std::process::id().to_string()]);
     if run.state == State::Unfinished {
         command.arg("--resume");

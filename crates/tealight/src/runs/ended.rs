@@ -18,7 +18,7 @@ const FILE: &str = "ended.json";
 pub(crate) struct Ended {
     /// The format version of the file.
     format_version: u64,
-    /// The signal or limit that stopped the run, or `error`.
+    /// The signal, the limit or the end of `ablate` that stopped the run, or `error`.
     pub(crate) reason: String,
     /// Number of updates done.
     pub(crate) step: u64,

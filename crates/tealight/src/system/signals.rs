@@ -1,5 +1,5 @@
 //! SIGINT, SIGTERM and SIGUSR1: the first stops a run after its current step, the second ends the process.
-//! The end of the process that started the run counts as SIGTERM, if the run was told to watch it.
+//! The end of the process that started the run stops it, too, if the run was told to watch that process.
 //!
 //! `mpirun` passes SIGUSR1 on to its processes and waits, and `sbatch --signal=USR1@120` sends it before the time is
 //! up.
@@ -30,16 +30,16 @@ pub(crate) struct SignalHandlers {
     parent: Option<u32>,
 }
 
-/// A received signal.
+/// A received signal, or the end of the process that started the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signal {
     pub(crate) name: &'static str,
-    /// 128 + the number of the signal, as shells report it.
+    /// 128 + the number of the signal, as shells report it; of the end of that process, as of SIGTERM.
     pub(crate) exit_code: u8,
 }
 
 impl SignalHandlers {
-    /// Installs the signal handlers. With the id of the `parent` process, its end counts as SIGTERM.
+    /// Installs the signal handlers. With the id of the `parent` process, its end is reported as a signal is.
     pub(crate) fn install(parent: Option<u32>) -> Result<Self> {
         let handlers = Self { received: Arc::default(), ends_process: Arc::default(), parent };
         for (signal, _) in SIGNALS {
@@ -54,10 +54,10 @@ impl SignalHandlers {
         Ok(handlers)
     }
 
-    /// The signal received so far, if any.
+    /// The signal received so far, if any, or the end of the parent process.
     pub(crate) fn received(&self) -> Option<Signal> {
         match self.received.load(Ordering::Relaxed) {
-            0 if self.has_lost_parent() => Signal::of_number(SIGTERM as usize),
+            0 if self.has_lost_parent() => Some(Signal::END_OF_PARENT),
             number => Signal::of_number(number),
         }
     }
@@ -76,15 +76,23 @@ impl SignalHandlers {
 }
 
 impl Signal {
-    /// The signal of this number, if it is one that stops a run.
-    pub(crate) fn of_number(number: usize) -> Option<Self> {
-        let (signal, name) = SIGNALS.into_iter().find(|(signal, _)| *signal as usize == number)?;
-        Some(Self { name, exit_code: 128 + signal as u8 })
+    /// Only `ablate` tells a run to watch its parent process.
+    const END_OF_PARENT: Self =
+        Self { name: "the end of `ablate`", exit_code: 128 + SIGTERM as u8 };
+
+    /// The one of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let signals = SIGNALS.into_iter().map(Self::of);
+        signals.chain([Self::END_OF_PARENT]).find(|signal| signal.name == name)
     }
 
-    /// Its number.
-    pub(crate) fn number(self) -> usize {
-        usize::from(self.exit_code) - 128
+    /// The signal of this number, if it is one that stops a run.
+    fn of_number(number: usize) -> Option<Self> {
+        SIGNALS.into_iter().find(|(signal, _)| *signal as usize == number).map(Self::of)
+    }
+
+    fn of((number, name): (i32, &'static str)) -> Self {
+        Self { name, exit_code: 128 + number as u8 }
     }
 }
 

@@ -192,12 +192,12 @@ impl Training<'_> {
         if ranks.is_alone() {
             return Ok(signals.received().map(|signal| (signal, String::new())));
         }
-        let all = ranks.gather(&signals.received().map(Signal::number))?;
-        let received = all.into_iter().enumerate().find_map(|(rank, n)| Some((rank, n?)));
-        let named = received.and_then(|(rank, number)| {
-            Some((Signal::of_number(number)?, format!(" on rank {rank} ({})", ranks.host(rank))))
+        let all = ranks.gather(&signals.received().map(|signal| signal.name.to_owned()))?;
+        let received = all.into_iter().enumerate().find_map(|(rank, name)| Some((rank, name?)));
+        let signal = received.and_then(|(rank, name)| {
+            Some((Signal::named(&name)?, format!(" on rank {rank} ({})", ranks.host(rank))))
         });
-        Ok(named)
+        Ok(signal)
     }
 
     fn at_its_place(&self, error: Error) -> anyhow::Error {
