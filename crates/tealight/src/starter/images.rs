@@ -5,14 +5,19 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use tealight_train::data::survey::{PictureFiles, PictureFormat, pictures};
 
-use super::{about, quoted, tenth};
+use super::ending::{Ending, TO_ZERO};
+use super::{about, beginning, quoted};
 
 const BATCH_SIZE: u64 = 32;
 
+/// The configuration of a classifier of the pictures in `data`, which it names as `path`.
 pub(super) fn text(data: &Path, path: &str) -> Result<String> {
     let PictureFiles { format, n, height } = pictures(data)?;
-    let n_pictures = about(n);
     let (source, what, colour) = source(&format, path);
+    let n_pictures = about(n);
+    let title = format!(
+        "A model that tells the class of a picture, from about {n_pictures} pictures: {what}."
+    );
     // Time grows with the square of the side.
     let (size, patch) = match height {
         Some(height) if height <= 20 => (16, 4),
@@ -20,25 +25,40 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
         _ => (64, 8),
     };
     let seen = height.map_or("unknown".to_owned(), |height| format!("{height} pixels"));
-    let tokens = (size / patch) * (size / patch);
     let (d_model, n_layers, n_heads, epochs) = match n {
         n if n < 2_000. => (32, 2, 4, 30.),
         n if n < 20_000. => (64, 4, 4, 15.),
         _ => (128, 4, 4, 10.),
     };
     let steps = (epochs * n / BATCH_SIZE as f64).clamp(100., 20_000.) as u64;
-    let (every, warmup) = (tenth(steps), (steps / 20).max(1));
+    let ending = Ending {
+        adamw: "lr = 1e-3\nweight_decay = 0.05",
+        warmup_steps: (steps / 20).max(1),
+        final_lr_ratio: TO_ZERO,
+        steps,
+        passes: format!("{epochs} times through the pictures, within 100 to 20,000 steps"),
+        batch_size: BATCH_SIZE,
+        selects: "",
+    };
+    let task = task(&source, colour, size, &seen);
+    let tables = [
+        beginning(&title),
+        task,
+        model(d_model, n_layers, n_heads),
+        patches(size, patch),
+        ending.text(),
+    ];
+    Ok(tables.concat())
+}
+
+/// The tables of the task: the pictures, which become `size` pixels wide and high, and how they are varied.
+fn task(source: &str, colour: &str, size: usize, seen: &str) -> String {
     let padding = size / 8;
-    Ok(format!(
-        "\
-# A model that tells the class of a picture, from about {n_pictures} pictures: {what}.
-# `tealight explain KEY` explains each setting; `tealight doctor FILE` checks this file.
-
-seed = 17                       # every random number is a function of this seed
-
+    format!(
+        r#"
 [task]
-kind = \"images\"
-read_out = \"mean\"               # or \"cls\", \"attention\"
+kind = "images"
+read_out = "mean"               # or "cls", "attention"
 size = {size}                       # pixels of each side; the height of the first picture is {seen}
 {colour}
 [task.data]
@@ -46,41 +66,36 @@ size = {size}                       # pixels of each side; the height of the fir
 [task.augment]                  # other pictures in each epoch, of the same classes
 crop_padding = {padding}
 horizontal_flip = false         # true where a mirrored picture has the same class, as with photos
+"#
+    )
+}
 
+/// The table of the model.
+fn model(d_model: usize, n_layers: usize, n_heads: usize) -> String {
+    format!(
+        "
 # Few pictures teach no large model: the width follows their number.
 [model]
 d_model = {d_model}
 n_layers = {n_layers}
 n_heads = {n_heads}
+"
+    )
+}
 
+/// The tables of the tokens of a picture of `size` pixels, and of their positions.
+fn patches(size: usize, patch: usize) -> String {
+    let tokens = (size / patch).pow(2);
+    format!(
+        r#"
 [model.patches]
-kind = \"linear\"
+kind = "linear"
 size = {patch}                        # {tokens} patches in a picture; smaller ones see more and take longer
 
 [model.position]
-kind = \"learned\"
-
-[optimizer]
-kind = \"adamw\"
-lr = 1e-3
-weight_decay = 0.05
-
-[schedule]
-kind = \"cosine\"
-warmup_steps = {warmup}
-final_lr_ratio = 0.0            # the learning rate decays to zero
-
-[training]
-steps = {steps}                     # {epochs} times through the pictures, within 100 to 20,000 steps
-batch_size = {BATCH_SIZE}
-max_grad_norm = 1.0
-evaluate_every = {every}
-
-[checkpoint]
-every = {every}
-select = \"best\"
-"
-    ))
+kind = "learned"
+"#
+    )
 }
 
 /// The settings of `[task.data]`, what the data are, and the setting of their colour.

@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::Result;
 use tealight_train::data::survey::{Corpus, corpus};
 
-use super::machine::{Data, Machine};
-use super::{about, quoted, tenth};
+use super::ending::{BY_HEART, Ending};
+use super::machine::{Data, Machine, Size};
+use super::{about, beginning, commented, quoted};
 
 /// What a language model learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,96 +23,104 @@ const BYTES_PER_TOKEN: f64 = 4.;
 const SEQ_LEN: usize = 128;
 const BATCH_SIZE: usize = 16;
 
+/// The configuration of a language model of the text in `data`, which it names as `path`.
 pub(super) fn text(objective: Objective, data: &Path, path: &str) -> Result<String> {
     let found = corpus(data)?;
+    let (n_files, bytes) = (found.n_files, about(found.bytes));
+    let files = if n_files == 1 { "file" } else { "files" };
+    let what = match objective {
+        Objective::Causal => "continues text",
+        Objective::Masked => "fills masked words",
+    };
+    let title = format!("A model that {what}, from {n_files} {files} with about {bytes}B of text.");
     let tokenizer = Tokenizer::of(&found, objective);
     let machine = Machine::this();
-    let tokens = 0.9 * found.bytes / if tokenizer.is_char { 1. } else { BYTES_PER_TOKEN };
     let size = machine.size(Data {
-        tokens,
+        tokens: 0.9 * found.bytes / if tokenizer.is_char { 1. } else { BYTES_PER_TOKEN },
         vocab_size: tokenizer.vocab_size,
         seq_len: SEQ_LEN,
         batch_size: BATCH_SIZE,
     });
-    let is_causal = objective == Objective::Causal;
-    let (task, what, layout) = match objective {
-        Objective::Causal => ("causal_lm", "continues text", "stream"),
-        Objective::Masked => ("masked_lm", "fills masked words", "packed"),
+    let ending = Ending {
+        adamw: "lr = 2e-3\nweight_decay = 0.1",
+        warmup_steps: (size.steps / 20).max(1),
+        final_lr_ratio: ("0.1", "the learning rate decays to a tenth"),
+        steps: size.steps,
+        passes: String::new(),
+        batch_size: BATCH_SIZE as u64,
+        selects: BY_HEART,
     };
-    let layout_reason = if is_causal {
-        "training sequences begin anywhere in the text"
-    } else {
-        "documents one after another, so that no position is padding"
-    };
-    let model = format!(
-        "causal = {is_causal}\nbias = false\ntied_output = true{}\n",
-        if is_causal {
-            "              # the output uses the token embedding: fewer parameters"
-        } else {
-            ""
+    let tables = [
+        beginning(&title),
+        task(objective),
+        corpus_and_tokenizer(path, &documents(&found, objective), &tokenizer.text),
+        model(objective, &size, &machine.reasons(&size)),
+        ending.text(),
+    ];
+    Ok(tables.concat())
+}
+
+/// The table of the task.
+fn task(objective: Objective) -> String {
+    let (kind, layout, reason) = match objective {
+        Objective::Causal => {
+            ("causal_lm", "stream", "training sequences begin anywhere in the text")
         }
-    );
-    let reasons = machine.reasons(&size);
-    let (n_files, bytes) = (found.n_files, about(found.bytes));
-    let (steps, every, warmup) = (size.steps, tenth(size.steps), (size.steps / 20).max(1));
-    let (d_model, n_layers, n_heads) = (size.d_model, size.n_layers, size.n_heads);
-    Ok(format!(
-        "\
-# A model that {what}, from {n_files} file{} with about {bytes}B of text.
-# `tealight explain KEY` explains each setting; `tealight doctor FILE` checks this file.
-
-seed = 17                       # every random number is a function of this seed
-
+        Objective::Masked => {
+            ("masked_lm", "packed", "documents one after another, so that no position is padding")
+        }
+    };
+    format!(
+        r#"
 [task]
-kind = \"{task}\"
+kind = "{kind}"
 seq_len = {SEQ_LEN}                   # tokens that the model reads at once
-sequences = \"{layout}\"            # {layout_reason}
+sequences = "{layout}"            # {reason}
+"#
+    )
+}
 
+/// The tables of the text and of its tokens, of which `documents` and `tokenizer` are the last lines.
+fn corpus_and_tokenizer(path: &str, documents: &str, tokenizer: &str) -> String {
+    format!(
+        r#"
 [task.corpus]
-kind = \"files\"
-paths = [{path}]                # files, patterns such as \"books/*.txt\", and folders
-{}
+kind = "files"
+paths = [{path}]                # files, patterns such as "books/*.txt", and folders
+{documents}
 [task.tokenizer]                # trained on this text
-{}
+{tokenizer}"#
+    )
+}
+
+/// The tables of the model, below the `reasons` for its size.
+fn model(objective: Objective, size: &Size, reasons: &str) -> String {
+    let Size { d_model, n_layers, n_heads, .. } = size;
+    let is_causal = objective == Objective::Causal;
+    let comment =
+        if is_causal { "the output uses the token embedding: fewer parameters" } else { "" };
+    let tied_output = commented("true", comment);
+    format!(
+        r#"
 {reasons}[model]
 d_model = {d_model}
 n_layers = {n_layers}
 n_heads = {n_heads}
-{model}
+causal = {is_causal}
+bias = false
+tied_output = {tied_output}
+
 [model.position]
-kind = \"rotary\"
+kind = "rotary"
 
 [model.norm]
-kind = \"rms_norm\"
+kind = "rms_norm"
 
 [model.feed_forward]
-kind = \"glu\"
-activation = \"silu\"
-
-[optimizer]
-kind = \"adamw\"
-lr = 2e-3
-weight_decay = 0.1
-
-[schedule]
-kind = \"cosine\"
-warmup_steps = {warmup}
-final_lr_ratio = 0.1            # the learning rate decays to a tenth
-
-[training]
-steps = {steps}
-batch_size = {BATCH_SIZE}
-max_grad_norm = 1.0
-evaluate_every = {every}
-
-[checkpoint]
-every = {every}
-select = \"best\"                 # small data are soon learnt by heart
-",
-        if n_files == 1 { "" } else { "s" },
-        documents(&found, objective),
-        tokenizer.text,
-    ))
+kind = "glu"
+activation = "silu"
+"#
+    )
 }
 
 /// What a document is, and what is held out.
@@ -119,11 +128,15 @@ fn documents(found: &Corpus, objective: Objective) -> String {
     if let Some(field) = &found.field {
         let field = quoted(field);
         return format!(
-            "field = {field}                  # the text of each line of .jsonl\nvalidation = 0.1                # the share of the lines that is held out\n"
+            "field = {field}                  # the text of each line of .jsonl\n\
+             validation = 0.1                # the share of the lines that is held out\n"
         );
     }
     if objective == Objective::Causal {
-        return "documents = \"file\"\nvalidation_tail = 0.1           # the last tenth of each file is held out\n".to_owned();
+        let text = r#"documents = "file"
+validation_tail = 0.1           # the last tenth of each file is held out
+"#;
+        return text.to_owned();
     }
     let (unit, reason) = if found.has_paragraphs {
         ("paragraph", "blank lines separate documents")
@@ -131,17 +144,22 @@ fn documents(found: &Corpus, objective: Objective) -> String {
         ("line", "there are no blank lines: each line is a document")
     };
     format!(
-        "documents = \"{unit}\"        # {reason}\nvalidation = 0.1                # the share of the documents that is held out\n"
+        r#"documents = "{unit}"        # {reason}
+validation = 0.1                # the share of the documents that is held out
+"#
     )
 }
 
+/// How a language model reads its text.
 struct Tokenizer {
+    /// The lines of its table.
     text: String,
     vocab_size: usize,
     is_char: bool,
 }
 
 impl Tokenizer {
+    /// Characters for a model that continues little text; otherwise pieces of words.
     fn of(found: &Corpus, objective: Objective) -> Self {
         const MAX_CHARACTERS: usize = 500;
         let is_char = objective == Objective::Causal
@@ -149,9 +167,10 @@ impl Tokenizer {
             && found.n_characters < MAX_CHARACTERS;
         if is_char {
             let vocab_size = found.n_characters;
+            let limit = about(CHARACTERS);
             let text = format!(
-                "kind = \"char\"                   # {vocab_size} characters; \"bpe\" suits more than {}B of text\n",
-                about(CHARACTERS)
+                r#"kind = "char"                   # {vocab_size} characters; "bpe" suits more than {limit}B of text
+"#
             );
             return Self { text, vocab_size, is_char };
         }
@@ -162,7 +181,9 @@ impl Tokenizer {
             (Objective::Masked, true) => ("wordpiece", "words and their pieces, as in BERT"),
         };
         let text = format!(
-            "kind = \"{kind}\"              # {reason}\nvocab_size = {vocab_size}               # at most; grows with the text\n"
+            r#"kind = "{kind}"              # {reason}
+vocab_size = {vocab_size}               # at most; grows with the text
+"#
         );
         Self { text, vocab_size, is_char }
     }

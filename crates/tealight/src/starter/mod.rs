@@ -1,5 +1,6 @@
 //! Configurations to start from: what a user's data hold and what the machine can do, as a commented TOML file.
 
+mod ending;
 mod images;
 mod labelled;
 mod language;
@@ -34,6 +35,23 @@ pub(crate) fn text(task: &str, data: Option<&Path>) -> Result<String> {
         _ => bail!("the task `{task}` generates its data: leave out `--data`"),
     };
     Ok(text?.lines().map(aligned).collect())
+}
+
+/// What every configuration begins with: a line on `what` it is for, and the seed.
+fn beginning(what: &str) -> String {
+    format!(
+        "\
+# {what}
+# `tealight explain KEY` explains each setting; `tealight doctor FILE` checks this file.
+
+seed = 17                       # every random number is a function of this seed
+"
+    )
+}
+
+/// A value and the comment behind it, if there is one.
+fn commented(value: &str, comment: &str) -> String {
+    if comment.is_empty() { value.to_owned() } else { format!("{value} # {comment}") }
 }
 
 /// A line of the file with its comment, if it follows a value, in a column of its own.
@@ -91,7 +109,7 @@ fn about(n: f64) -> String {
     }
 }
 
-/// Steps between evaluations: ten of them.
+/// A tenth of the steps: those between evaluations, or those of a warm-up.
 fn tenth(steps: u64) -> u64 {
     (steps / 10).max(1)
 }

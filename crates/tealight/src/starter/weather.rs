@@ -5,15 +5,21 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use tealight_train::weather::read;
 
-use super::{about, tenth};
+use super::ending::{BY_HEART, Ending, TO_ZERO};
+use super::{about, beginning, tenth};
 
 const MAX_WINDOW: usize = 10;
 const BATCH_SIZE: u64 = 32;
 
+/// The configuration of a forecaster of the days in `data`, a file which it names as `path`.
 pub(super) fn text(data: &Path, path: &str) -> Result<String> {
     let lines = read(data, 2)?;
     let shortest = lines.iter().map(Vec::len).min().unwrap_or(0);
     let longest = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let n_lines = lines.len();
+    let title = format!(
+        "A forecast of tomorrow's weather, from {n_lines} sequences of {shortest} to {longest} days."
+    );
     // Half of a short line: a longer window leaves fewer examples.
     let window = (shortest / 2).clamp(1, MAX_WINDOW);
     let n: usize = lines.iter().map(|line| line.len() - window).sum();
@@ -23,31 +29,47 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
             data.display()
         );
     }
-    let held_out = (n / 5).max(1);
     let (d_model, n_layers, epochs) = if n < 5_000 { (16, 1, 30) } else { (64, 2, 10) };
     let steps = (epochs * n as u64 / BATCH_SIZE).clamp(100, 20_000);
-    let (every, warmup) = (tenth(steps), (steps / 10).max(1));
-    let (n_lines, examples) = (lines.len(), about(n as f64));
-    Ok(format!(
-        "\
-# A forecast of tomorrow's weather, from {n_lines} sequences of {shortest} to {longest} days.
-# `tealight explain KEY` explains each setting; `tealight doctor FILE` checks this file.
+    let ending = Ending {
+        adamw: "lr = 2e-3\nbeta2 = 0.98\nweight_decay = 0.1",
+        warmup_steps: tenth(steps),
+        final_lr_ratio: TO_ZERO,
+        steps,
+        passes: format!("{epochs} times through the examples, or 100 steps"),
+        batch_size: BATCH_SIZE,
+        selects: BY_HEART,
+    };
+    let tables =
+        [beginning(&title), task(window, n, path), model(d_model, n_layers), ending.text()];
+    Ok(tables.concat())
+}
 
-seed = 17                       # every random number is a function of this seed
-
+/// The tables of the task: the window, the file and the `n` examples in it.
+fn task(window: usize, n: usize, path: &str) -> String {
+    let (examples, held_out) = (about(n as f64), (n / 5).max(1));
+    format!(
+        r#"
 [task]
-kind = \"weather\"
+kind = "weather"
 window = {window}                      # days that the model sees; a shorter window gives more examples
-read_out = \"mean\"
+read_out = "mean"
 
 [task.source]
-kind = \"file\"
+kind = "file"
 path = {path}                   # a sequence of 🌧️☁️☀️ or R, C, S on each line
 
 [task.regime]
-kind = \"examples\"               # all examples of the file, {examples}
+kind = "examples"               # all examples of the file, {examples}
 n_validation = {held_out}              # the last fifth of them is held out
+"#
+    )
+}
 
+/// The tables of the model.
+fn model(d_model: usize, n_layers: usize) -> String {
+    format!(
+        r#"
 # Few examples teach no large model: the width follows their number.
 [model]
 d_model = {d_model}
@@ -56,29 +78,8 @@ n_heads = 2
 dropout = 0.1
 
 [model.position]
-kind = \"learned\"
+kind = "learned"
 std = 0.5
-
-[optimizer]
-kind = \"adamw\"
-lr = 2e-3
-beta2 = 0.98
-weight_decay = 0.1
-
-[schedule]
-kind = \"cosine\"
-warmup_steps = {warmup}
-final_lr_ratio = 0.0            # the learning rate decays to zero
-
-[training]
-steps = {steps}                     # {epochs} times through the examples, or 100 steps
-batch_size = {BATCH_SIZE}
-max_grad_norm = 1.0
-evaluate_every = {every}
-
-[checkpoint]
-every = {every}
-select = \"best\"                 # small data are soon learnt by heart
-"
-    ))
+"#
+    )
 }

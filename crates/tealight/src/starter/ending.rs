@@ -1,0 +1,58 @@
+//! The tables that every configuration ends with.
+
+use super::{commented, tenth};
+
+/// Of a learning rate that decays to zero: `final_lr_ratio` and its comment.
+pub(super) const TO_ZERO: (&str, &str) = ("0.0", "the learning rate decays to zero");
+/// Why the best checkpoint of few data is selected.
+pub(super) const BY_HEART: &str = "small data are soon learnt by heart";
+
+/// What differs between tasks in the tables of the optimizer, the schedule, the training and the checkpoints.
+#[derive(Debug)]
+pub(super) struct Ending {
+    /// The settings of AdamW, a line each.
+    pub(super) adamw: &'static str,
+    pub(super) warmup_steps: u64,
+    /// With its comment.
+    pub(super) final_lr_ratio: (&'static str, &'static str),
+    pub(super) steps: u64,
+    /// The comment on `steps`; empty if there is none.
+    pub(super) passes: String,
+    pub(super) batch_size: u64,
+    /// The comment on the checkpoint that is selected; empty if there is none.
+    pub(super) selects: &'static str,
+}
+
+impl Ending {
+    /// The tables, after an empty line.
+    pub(super) fn text(&self) -> String {
+        let Self { adamw, warmup_steps, steps, batch_size, .. } = self;
+        let (ratio, meaning) = self.final_lr_ratio;
+        let final_lr_ratio = commented(ratio, meaning);
+        let commented_steps = commented(&steps.to_string(), &self.passes);
+        let select = commented("\"best\"", self.selects);
+        let every = tenth(*steps);
+        format!(
+            r#"
+[optimizer]
+kind = "adamw"
+{adamw}
+
+[schedule]
+kind = "cosine"
+warmup_steps = {warmup_steps}
+final_lr_ratio = {final_lr_ratio}
+
+[training]
+steps = {commented_steps}
+batch_size = {batch_size}
+max_grad_norm = 1.0
+evaluate_every = {every}
+
+[checkpoint]
+every = {every}
+select = {select}
+"#
+        )
+    }
+}
