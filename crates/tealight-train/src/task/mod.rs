@@ -2,8 +2,8 @@
 //!
 //! A task is a folder here and one line in the list of [`TaskConfig`]. Its settings implement [`TaskSettings`] and
 //! [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report [`TaskReport`]. Code for any task is a
-//! [`TaskVisitor`]: outside of `pretrained`, which names the tasks of texts and pictures, nothing else matches on the
-//! kind.
+//! [`TaskVisitor`]. Besides, only `pretrained` and `tealight init` match on the kind: the first names the tasks of texts
+//! and pictures, the second those that it writes a configuration for.
 
 pub(crate) mod attention_map;
 mod batch;
@@ -123,6 +123,16 @@ pub trait TaskSettings: fmt::Debug {
     /// How `tealight attend` computes the attention maps of a sequence.
     fn attends(&self) -> Attends {
         Attends::Never("it does not say how a sequence is read")
+    }
+
+    /// Whether what a model writes for an example ([`Sample::text`]) goes on with its input.
+    fn continues_text(&self) -> bool {
+        false
+    }
+
+    /// Whether `tealight serve` can use a run of this task.
+    fn is_served(&self) -> bool {
+        false
     }
 
     /// The settings of a task that `tealight forecast` can use.

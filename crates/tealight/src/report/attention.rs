@@ -67,7 +67,7 @@ fn of_pictures(run: &RunData, weights: &Weights, settings: &images::Config) -> R
 fn texts(run: &RunData) -> Vec<String> {
     let last = run.samples.iter().map(|line| line.step).max();
     let samples = run.samples.iter().filter(|line| Some(line.step) == last);
-    let continues = run.config.task.kind() == "causal_lm";
+    let continues = run.config.task.settings().continues_text();
     let text = |Sample { input, text, .. }: &Sample| match text {
         Some(text) if continues => format!("{input}{text}"),
         _ => input.clone(),

@@ -51,4 +51,12 @@ impl TaskSettings for Config {
     fn attends(&self) -> Attends {
         Attends::Pretrained
     }
+
+    fn continues_text(&self) -> bool {
+        true
+    }
+
+    fn is_served(&self) -> bool {
+        true
+    }
 }

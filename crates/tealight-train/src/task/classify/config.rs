@@ -134,6 +134,10 @@ impl TaskSettings for Config {
         Attends::Task
     }
 
+    fn is_served(&self) -> bool {
+        true
+    }
+
     fn classifier(&self) -> Option<&Config> {
         Some(self)
     }

@@ -114,6 +114,10 @@ impl TaskSettings for Config {
         Attends::Task
     }
 
+    fn is_served(&self) -> bool {
+        true
+    }
+
     fn image_classifier(&self) -> Option<&Config> {
         Some(self)
     }

@@ -57,4 +57,8 @@ impl TaskSettings for Config {
     fn attends(&self) -> Attends {
         Attends::Pretrained
     }
+
+    fn is_served(&self) -> bool {
+        true
+    }
 }

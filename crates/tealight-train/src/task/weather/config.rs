@@ -99,6 +99,10 @@ impl TaskSettings for Config {
         Attends::Task
     }
 
+    fn is_served(&self) -> bool {
+        true
+    }
+
     fn forecaster(&self) -> Option<&Config> {
         Some(self)
     }

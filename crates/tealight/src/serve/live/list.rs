@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tealight_train::config::ConfigSource;
 use tealight_train::run::Lock;
+use tealight_train::task::TaskConfig;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -19,7 +20,6 @@ use crate::serve::app::{App, Shared};
 use crate::serve::fault::Fault;
 use crate::serve::http::events;
 use crate::serve::models::catalogue::Item;
-use crate::serve::models::loaded::can_serve;
 
 /// The time between two searches.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -75,6 +75,11 @@ fn line(Item { name, path, is_run }: Item) -> Line {
     };
     let is_usable = task.as_deref().is_none_or(can_serve);
     Line { name, is_run, task, state, step, is_usable }
+}
+
+/// Whether the server can use a run of this task.
+fn can_serve(task: &str) -> bool {
+    TaskConfig::default_of(task).is_some_and(|task| task.settings().is_served())
 }
 
 /// How the run is doing, from the presence of files.

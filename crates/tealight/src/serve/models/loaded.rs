@@ -135,14 +135,7 @@ impl Loaded {
     }
 }
 
-/// The tasks whose runs the server can use: [`kind`] refuses those of the others.
-const SERVED: [&str; 5] = ["weather", "masked_lm", "causal_lm", "classify", "images"];
-
-/// Whether the server can use a run of this task.
-pub(in crate::serve) fn can_serve(task: &str) -> bool {
-    SERVED.contains(&task)
-}
-
+/// A model of texts or pictures. The tasks whose runs the server can use say so in `TaskSettings::is_served`.
 fn kind(model: &Pretrained, device: &Device) -> Result<Kind> {
     Ok(match &model.purpose {
         Purpose::MaskedLm(_) => Kind::MaskedLm(model.masked_lm(device)?),
@@ -155,21 +148,4 @@ fn kind(model: &Pretrained, device: &Device) -> Result<Kind> {
             bail!("`{name}` is {other}, which `tealight serve` cannot use");
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use tealight_train::task::TaskConfig;
-
-    use super::*;
-
-    /// A new task is added here or to [`SERVED`].
-    #[test]
-    fn each_task_is_served_or_known_to_be_refused() {
-        const REFUSED: [&str; 2] = ["seq2seq", "listops"];
-        for kind in TaskConfig::KINDS {
-            assert_ne!(can_serve(kind.name), REFUSED.contains(&kind.name), "{}", kind.name);
-        }
-        assert_eq!(TaskConfig::KINDS.len(), SERVED.len() + REFUSED.len());
-    }
 }
