@@ -11,7 +11,7 @@ use super::{about, beginning, commented, quoted};
 
 /// What a language model learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Objective {
+enum Objective {
     Masked,
     Causal,
 }
@@ -23,8 +23,18 @@ const BYTES_PER_TOKEN: f64 = 4.;
 const SEQ_LEN: usize = 128;
 const BATCH_SIZE: usize = 16;
 
-/// The configuration of a language model of the text in `data`, which it names as `path`.
-pub(super) fn text(objective: Objective, data: &Path, path: &str) -> Result<String> {
+/// The configuration of a masked language model of the text in `data`, which it names as `path`.
+pub(super) fn masked(data: &Path, path: &str) -> Result<String> {
+    text(Objective::Masked, data, path)
+}
+
+/// The configuration of a causal language model of the text in `data`, which it names as `path`.
+pub(super) fn causal(data: &Path, path: &str) -> Result<String> {
+    text(Objective::Causal, data, path)
+}
+
+/// The configuration of a language model.
+fn text(objective: Objective, data: &Path, path: &str) -> Result<String> {
     let found = corpus(data)?;
     let (n_files, bytes) = (found.n_files, about(found.bytes));
     let files = if n_files == 1 { "file" } else { "files" };

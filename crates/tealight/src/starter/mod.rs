@@ -14,6 +14,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::shipped;
 
+/// Writes the configuration of a task for a user's data, which it names by the text: their path in quotes.
+type Starter = fn(&Path, &str) -> Result<String>;
+
 /// The text of a configuration of a task. Tasks that generate their own data need none.
 pub(crate) fn text(task: &str, data: Option<&Path>) -> Result<String> {
     let Some(data) = data else { return generated(task) };
@@ -25,16 +28,24 @@ pub(crate) fn text(task: &str, data: Option<&Path>) -> Result<String> {
         bail!("`{path}` does not exist");
     }
     let path = quoted(path);
-    let text = match task {
-        "weather" => weather::text(data, &path),
-        "seq2seq" => pairs::text(data, &path),
-        "masked_lm" => language::text(language::Objective::Masked, data, &path),
-        "causal_lm" => language::text(language::Objective::Causal, data, &path),
-        "classify" => labelled::text(data, &path),
-        "images" => images::text(data, &path),
-        _ => bail!("the task `{task}` generates its data: leave out `--data`"),
+    let Some(starter) = starter(task) else {
+        bail!("the task `{task}` generates its data: leave out `--data`");
     };
-    Ok(text?.lines().map(aligned).collect())
+    Ok(starter(data, &path)?.lines().map(aligned).collect())
+}
+
+/// `None` for a task that generates its data.
+fn starter(task: &str) -> Option<Starter> {
+    let starter: Starter = match task {
+        "weather" => weather::text,
+        "seq2seq" => pairs::text,
+        "masked_lm" => language::masked,
+        "causal_lm" => language::causal,
+        "classify" => labelled::text,
+        "images" => images::text,
+        _ => return None,
+    };
+    Some(starter)
 }
 
 /// What every configuration begins with: a line on `what` it is for, and the seed.
@@ -82,16 +93,23 @@ fn comment(line: &str) -> Option<usize> {
 
 /// A shipped configuration of a task whose data are generated.
 fn generated(task: &str) -> Result<String> {
-    let name = match task {
-        "weather" => "weather/dotmod",
-        "seq2seq" => "seq2seq/dates",
-        "listops" => "listops/small",
-        "masked_lm" => "masked_lm/diary",
-        "images" => "images/shapes",
-        _ => bail!("the task `{task}` needs data: `tealight init {task} --data FILE`"),
+    let Some(name) = example(task) else {
+        bail!("the task `{task}` needs data: `tealight init {task} --data FILE`");
     };
     let shipped = shipped::find(Path::new(name)).expect("invariant: these are shipped");
     Ok(shipped.copy().to_owned())
+}
+
+/// The name of a shipped configuration whose data are generated; `None` for a task that needs data.
+fn example(task: &str) -> Option<&'static str> {
+    match task {
+        "weather" => Some("weather/dotmod"),
+        "seq2seq" => Some("seq2seq/dates"),
+        "listops" => Some("listops/small"),
+        "masked_lm" => Some("masked_lm/diary"),
+        "images" => Some("images/shapes"),
+        _ => None,
+    }
 }
 
 /// A string as TOML writes it; JSON does it in the same way.
@@ -116,7 +134,21 @@ fn tenth(steps: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tealight_train::task::TaskConfig;
+
     use super::*;
+
+    /// A new task is added to [`starter`] and to [`example`], or here.
+    #[test]
+    fn each_task_is_started_or_known_to_be_left_out() {
+        const NEED_NO_DATA: [&str; 1] = ["listops"];
+        const NEED_DATA: [&str; 2] = ["causal_lm", "classify"];
+        for kind in TaskConfig::KINDS {
+            let name = kind.name;
+            assert_ne!(starter(name).is_some(), NEED_NO_DATA.contains(&name), "{name}");
+            assert_ne!(example(name).is_some(), NEED_DATA.contains(&name), "{name}");
+        }
+    }
 
     #[test]
     fn comments_behind_values_stand_in_one_column() {
