@@ -216,6 +216,14 @@ struct ExtractParameters {
     prompt_name: Option<String>,
 }
 
+/// What the model's thread finds out for [`extract`].
+enum Prepared {
+    /// The texts behind their prompt: the folder says how to pool.
+    Prompted(Vec<String>),
+    /// The hidden states of the tokens, `[1][seq_len][d_model]` for each text.
+    States(Vec<[Vec<Vec<f32>>; 1]>),
+}
+
 /// A vector for each text, if the model's folder says how to pool; else, as the pipeline `feature-extraction`, the
 /// hidden states of the tokens: `[1][seq_len][d_model]` for each text.
 async fn extract(
@@ -233,18 +241,19 @@ async fn extract(
                 return Err(Fault::bad(rule));
             }
             let states = model.embedder()?.states(&texts)?;
-            return Ok(Err(states.into_iter().map(|one| vec![one]).collect::<Vec<_>>()));
+            return Ok(Prepared::States(states.into_iter().map(|one| [one]).collect()));
         }
         let prompt = match &prompt_name {
             Some(name) => stated.prompt(Some(name))?,
             None => &model.embedder()?.settings().prompt,
         };
-        Ok(Ok(texts.iter().map(|text| format!("{prompt}{text}")).collect::<Vec<_>>()))
+        let prompted = texts.iter().map(|text| format!("{prompt}{text}"));
+        Ok(Prepared::Prompted(prompted.collect()))
     });
     let prompted = match prepared.await? {
-        Ok(prompted) => prompted,
-        Err(states) if is_list => return Ok(answer(&states)),
-        Err(states) => return Ok(answer(&states[0])),
+        Prepared::Prompted(prompted) => prompted,
+        Prepared::States(states) if is_list => return Ok(answer(&states)),
+        Prepared::States(states) => return Ok(answer(&states[0])),
     };
     let mut vectors = worker.ask(Embedding(prompted)).await?;
     if normalize == Some(true) {
