@@ -144,7 +144,7 @@ impl TrainingBench<'_> {
             precision: config.training.precision,
             product_flops_per_second,
             peak_memory_bytes,
-            n_recorded_steps: steps.n_recorded,
+            n_captured_steps: steps.n_captured,
             allocations_per_step: (steps.allocations as f64 / args.steps as f64).round(),
             loss: steps.loss,
             profile: profile.filter(|_| args.profile),
@@ -194,7 +194,7 @@ struct Steps {
     milliseconds: Vec<f64>,
     allocations: u64,
     /// Number of steps since the pass was captured as a CUDA graph.
-    n_recorded: usize,
+    n_captured: usize,
     /// The sum over the steps.
     tokens_per_example: f64,
     /// Loss of the last step.
@@ -214,7 +214,7 @@ fn steps<T: Task>(session: &mut Session<T>, n: usize) -> tealight_train::Result<
     let clock = Clock {
         steps: &mut steps,
         last: (Instant::now(), n_allocations()),
-        is_recorded: false,
+        is_captured: false,
         seq_len: session.task.seq_len(),
     };
     let last = session.progress.step + n as u64;
@@ -227,21 +227,21 @@ struct Clock<'a> {
     steps: &'a mut Steps,
     /// Time and number of allocations at the end of the previous step.
     last: (Instant, u64),
-    is_recorded: bool,
+    is_captured: bool,
     seq_len: usize,
 }
 
 impl Observer for Clock<'_> {
     fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
         if let Event::GraphCaptured = event {
-            self.is_recorded = true;
+            self.is_captured = true;
         } else if let Event::Step(report) = event {
             let (began, before) = self.last;
             self.last = (Instant::now(), n_allocations());
             let tokens = report.tokens_per_second.map(|rate| rate / report.examples_per_second);
             self.steps.milliseconds.push(milliseconds(self.last.0 - began));
             self.steps.allocations += self.last.1 - before;
-            self.steps.n_recorded += usize::from(self.is_recorded);
+            self.steps.n_captured += usize::from(self.is_captured);
             self.steps.tokens_per_example += tokens.unwrap_or(self.seq_len as f64);
             self.steps.loss = Some(report.loss);
         }
@@ -301,7 +301,8 @@ struct Report {
     peak_memory_bytes: Option<u64>,
     allocations_per_step: f64,
     /// Number of steps since the pass was captured as a CUDA graph.
-    n_recorded_steps: usize,
+    #[serde(rename = "n_recorded_steps")]
+    n_captured_steps: usize,
     /// Loss of the last step; `null` if no step had a target.
     loss: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -333,8 +334,8 @@ impl Report {
         row("MFU", format!("{:.1} % of {rate:.1} GFLOP/s", 100. * self.model_flops_utilisation));
         row("peak memory", memory);
         row("allocations per step", whole(self.allocations_per_step));
-        if self.n_recorded_steps > 0 {
-            row("CUDA graph steps", self.n_recorded_steps.to_string());
+        if self.n_captured_steps > 0 {
+            row("CUDA graph steps", self.n_captured_steps.to_string());
         }
         if let Some(Communication { n_ranks, exchange_ms, exposed_ms }) = self.communication {
             row("processes", n_ranks.to_string());
