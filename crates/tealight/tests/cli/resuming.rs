@@ -149,9 +149,18 @@ fn there_must_be_something_to_resume() -> Result {
     let folder = Folder::new()?;
     let parts = ["nothing to resume: there is no run `runs/tiny`"];
     folder.refuse(&["train", "tiny.toml", "--resume"], &parts)?;
+    let lacks = |file: &str| {
+        let hint = format!("it exists, but lacks the `{file}` of a run that has started");
+        folder.refuse(&["train", "tiny.toml", "--resume"], &[parts[0], &hint])
+    };
     std::fs::create_dir_all(folder.path("runs/tiny"))?;
-    let parts = [parts[0], "it exists, but lacks the `manifest.json`"];
-    folder.refuse(&["train", "tiny.toml", "--resume"], &parts)
+    lacks("manifest.json")?;
+    // As after a kill between the two files.
+    folder.write("runs/tiny/resolved.toml", "")?;
+    lacks("manifest.json")?;
+    folder.write("runs/tiny/manifest.json", "")?;
+    std::fs::remove_file(folder.path("runs/tiny/resolved.toml"))?;
+    lacks("resolved.toml")
 }
 
 #[test]

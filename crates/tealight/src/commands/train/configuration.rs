@@ -1,6 +1,7 @@
 //! The configuration of a run, and which run is resumed.
 
 use anyhow::{Result, bail};
+use tealight_train::Error;
 use tealight_train::run::RunDirectory;
 
 use crate::args::train::Train;
@@ -32,11 +33,11 @@ pub(super) fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDir
         let name = run_name(args, &loaded);
         let Some(directory) = RunDirectory::last(&args.runs, &name)? else {
             let path = args.runs.join(name);
-            let hint = if path.exists() {
-                "; it exists, but lacks the `manifest.json` and `resolved.toml` of a run that has started: train \
-                 without `--resume`"
-            } else {
-                ""
+            let hint = match RunDirectory::open(&path) {
+                Err(Error::NotARun { missing, .. }) => format!(
+                    "; it exists, but lacks the `{missing}` of a run that has started: train without `--resume`"
+                ),
+                _ => String::new(),
             };
             bail!("nothing to resume: there is no run `{}`{hint}", path.display());
         };
