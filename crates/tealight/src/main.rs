@@ -3,8 +3,8 @@
 mod ablate;
 mod args;
 mod bench;
+mod charts;
 mod commands;
-mod pictures;
 mod report;
 mod runs;
 mod serve;

@@ -6,12 +6,12 @@ use anyhow::Result;
 use tealight_train::observer::jsonl::{self, Entry};
 
 use super::plan::Plan;
-use crate::pictures::axis::Spacing;
-use crate::pictures::dots::{Dot, DotChart, DotRow};
-use crate::pictures::files::save;
-use crate::pictures::lines::{LineChart, Series, XAxis};
-use crate::pictures::metrics::{display_name, mean, series};
-use crate::pictures::shapes::Picture;
+use crate::charts::axis::Spacing;
+use crate::charts::dots::{Dot, DotChart, DotRow};
+use crate::charts::files::save;
+use crate::charts::lines::{LineChart, Series, XAxis};
+use crate::charts::metrics::{display_name, mean, series};
+use crate::charts::shapes::Drawing;
 
 /// The split of the metrics over the steps.
 const SPLIT: &str = "validation";
@@ -33,7 +33,7 @@ fn over(plan: &Plan<'_>) -> String {
 }
 
 /// A final metric, with a dot per variant.
-fn result(plan: &Plan<'_>, metric: &str) -> Picture {
+fn result(plan: &Plan<'_>, metric: &str) -> Drawing {
     let variants = plan.variants.iter().enumerate();
     let rows = variants.filter_map(|(index, variant)| {
         let result = plan.metric(index, metric)?;
@@ -45,7 +45,7 @@ fn result(plan: &Plan<'_>, metric: &str) -> Picture {
 }
 
 /// One chart per validation metric, with a line per variant.
-fn curves(plan: &Plan<'_>) -> Result<Vec<(String, Picture)>> {
+fn curves(plan: &Plan<'_>) -> Result<Vec<(String, Drawing)>> {
     let mut variants: Vec<(String, Vec<Vec<Entry>>)> = Vec::new();
     for (index, variant) in plan.variants.iter().enumerate() {
         let runs = plan.directories(index)?;

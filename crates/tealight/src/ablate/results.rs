@@ -9,7 +9,7 @@ use tealight_train::task::table::{Table, thousands};
 
 use super::plan::{Plan, Run};
 use super::variants::{Axis, Variant, unquoted};
-use crate::pictures::metrics::MeanDeviation;
+use crate::charts::metrics::MeanDeviation;
 use crate::runs::summary::Summary;
 use crate::system::subprocess::first_line;
 use crate::terminal::numbers::MEBIBYTE;

@@ -7,7 +7,7 @@ use clap_complete::engine::ArgValueCompleter;
 
 use super::complete;
 use super::shared::Model;
-use crate::pictures::attention::MapSelection;
+use crate::charts::attention::MapSelection;
 
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {

@@ -6,7 +6,7 @@ use tealight_train::pretrained::Pretrained;
 use tealight_train::task::{RegisteredTask, TaskVisitor};
 
 use crate::args::train::Evaluate;
-use crate::pictures::illustrations::save_of;
+use crate::charts::illustrations::save_of;
 use crate::runs::load::{Run, with_task};
 use crate::terminal::output::{log, print, print_indented_json};
 

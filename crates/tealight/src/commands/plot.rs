@@ -8,12 +8,12 @@ use tealight_train::observer::jsonl::{self, Entry};
 use tealight_train::run::RunDirectory;
 
 use crate::args::inspect::Plot;
-use crate::pictures::axis::Spacing;
-use crate::pictures::dots::{Dot, DotChart, DotRow};
-use crate::pictures::files::save;
-use crate::pictures::lines::{LineChart, Series, XAxis};
-use crate::pictures::metrics::{display_name, mean, series};
-use crate::pictures::shapes::Picture;
+use crate::charts::axis::Spacing;
+use crate::charts::dots::{Dot, DotChart, DotRow};
+use crate::charts::files::save;
+use crate::charts::lines::{LineChart, Series, XAxis};
+use crate::charts::metrics::{display_name, mean, series};
+use crate::charts::shapes::Drawing;
 use crate::terminal::output::print_paths;
 
 /// The metrics of a run, and its final report if it is finished.
@@ -44,10 +44,10 @@ pub(crate) fn run(args: &Plot) -> Result<()> {
     }
     let spacing = if args.log { Spacing::Logarithmic } else { Spacing::Linear };
     let charts = if args.mean || runs.len() == 1 { by_metric(&runs) } else { by_run(&runs) };
-    let pictures = charts.into_iter().map(|(name, title, series)| {
+    let drawings = charts.into_iter().map(|(name, title, series)| {
         (name, LineChart { title, x_axis: XAxis::Steps, spacing, series }.draw())
     });
-    print_paths(&save(&output, pictures.chain(results(&runs)))?)
+    print_paths(&save(&output, drawings.chain(results(&runs)))?)
 }
 
 fn read(directory: &RunDirectory) -> Result<Run> {
@@ -106,7 +106,7 @@ fn splits_and_metrics(runs: &[Run]) -> BTreeSet<(&str, &str)> {
 }
 
 /// Final accuracy and NLL with standard errors, beside a linear model and the Bayes limit.
-fn results(runs: &[Run]) -> Vec<(String, Picture)> {
+fn results(runs: &[Run]) -> Vec<(String, Drawing)> {
     let chart = |metric: &str| {
         let row = |run: &Run| {
             let report = run.report.as_ref()?;

@@ -12,8 +12,8 @@ use tealight_train::task::{
 use super::read::RunData;
 use super::read::maps::{Attention, Input};
 use crate::args::shared::Weights;
-use crate::pictures::attention::{MapSelection, pictures};
-use crate::pictures::over_picture;
+use crate::charts::attention::{MapSelection, drawings};
+use crate::charts::over_picture;
 use crate::runs::load::Run;
 
 /// Examples whose maps are shown.
@@ -92,7 +92,7 @@ fn of_texts(
     };
     let n_heads = run.config.model.n_heads;
     let inputs = texts.iter().zip(maps).map(|(text, maps)| {
-        Input::new(text, &maps, pictures(&maps, Some(MapSelection::Mean), n_heads)?)
+        Input::new(text, &maps, drawings(&maps, Some(MapSelection::Mean), n_heads)?)
     });
     Ok(Attention { inputs: inputs.collect::<Result<_>>()? })
 }

@@ -10,9 +10,10 @@ use super::limits::{Limit, limits};
 use super::read::RunData;
 use super::series::Series;
 use super::text::{metric_name, number};
-use crate::pictures::axis::Spacing;
-use crate::pictures::lines::{self, LineChart, XAxis};
-use crate::pictures::svg;
+use crate::charts::axis::Spacing;
+use crate::charts::lines::{self, LineChart, XAxis};
+use crate::charts::shapes::Drawing;
+use crate::charts::svg;
 
 /// Stretches of all lines of a split in a static picture, and the fewest of one line.
 const N_STATIC: usize = 250;
@@ -126,7 +127,7 @@ fn figure(runs: &[RunData], chart: &Chart) -> Markup {
     html! {
         figure.chart id=(format!("chart-{}", chart.metric)) data-chart=(chart.metric) {
             figcaption { h3 { (chart.title) } }
-            div.static { (PreEscaped(svg::inline(&picture(runs, chart), &summary))) }
+            div.static { (PreEscaped(svg::inline(&drawing(runs, chart), &summary))) }
             details.numbers {
                 summary { "Numbers" }
                 (ends(runs, chart))
@@ -140,7 +141,7 @@ fn series_of<'a>(runs: &'a [RunData], chart: &Chart, line: &Line) -> Option<&'a 
     runs[line.run].series_of(&line.split, &chart.metric)
 }
 
-fn picture(runs: &[RunData], chart: &Chart) -> crate::pictures::shapes::Picture {
+fn drawing(runs: &[RunData], chart: &Chart) -> Drawing {
     let mut series: Vec<lines::Series> = Vec::new();
     for line in &chart.lines {
         let Some(of) = series_of(runs, chart, line) else { continue };

@@ -12,7 +12,7 @@ use super::series::N_STRETCHES;
 use super::structure::structure;
 use super::update::{clock, thinned};
 use super::{attention, checkpoints, origin, overview, plots, results, samples, settings};
-use crate::pictures::base64::Base64;
+use crate::charts::base64::Base64;
 
 /// Stretches of each of many runs.
 const MIN_STRETCHES: usize = 60;

@@ -1,6 +1,6 @@
 //! Numbers and names as the page writes them.
 
-use crate::pictures::metrics::display_name;
+use crate::charts::metrics::display_name;
 
 /// Four decimal places; fewer for large numbers, an exponent for very small ones.
 pub(super) fn number(value: f64) -> String {

@@ -14,7 +14,7 @@ use tealight_ops::threads;
 use self::kind::Kind;
 use self::measurement::{Cell, Measurement, Pass};
 use crate::args::bench::{AttentionOnce, BenchAttention, Layer};
-use crate::pictures::files::save;
+use crate::charts::files::save;
 use crate::system::device::DeviceName;
 use crate::system::subprocess::{self, THREADS, this_program};
 use crate::terminal::output::{log, print, print_indented_json};
@@ -43,7 +43,7 @@ pub(super) fn run(args: &BenchAttention) -> Result<()> {
         bail!("all measurements failed");
     }
     if let Some(directory) = &args.plot {
-        for path in save(directory, tables::pictures(args, &cells))? {
+        for path in save(directory, tables::drawings(args, &cells))? {
             log(&path.display().to_string());
         }
     }

@@ -7,9 +7,9 @@ use tealight_train::task::table::Table;
 
 use super::measurement::{Cell, Measurement, Pass};
 use crate::args::bench::{BenchAttention, Layer};
-use crate::pictures::axis::Spacing;
-use crate::pictures::lines::{LineChart, Series, XAxis};
-use crate::pictures::shapes::Picture;
+use crate::charts::axis::Spacing;
+use crate::charts::lines::{LineChart, Series, XAxis};
+use crate::charts::shapes::Drawing;
 use crate::system::subprocess::first_line;
 use crate::terminal::numbers::{MEBIBYTE, counted};
 
@@ -140,7 +140,7 @@ fn crossing(lengths: &[usize], softmax: &[Option<f64>], other: &[Option<f64>]) -
 }
 
 /// One chart per pass: time over length, with a line per kind.
-pub(super) fn pictures(args: &BenchAttention, cells: &[Cell]) -> Vec<(String, Picture)> {
+pub(super) fn drawings(args: &BenchAttention, cells: &[Cell]) -> Vec<(String, Drawing)> {
     let chart = |pass: Pass| {
         let of_pass: Vec<&Cell> = cells.iter().filter(|cell| cell.pass == pass).collect();
         let series = of_pass.chunks(args.lengths.len()).map(|row| Series {

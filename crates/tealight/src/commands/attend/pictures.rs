@@ -10,9 +10,9 @@ use tealight_train::task::AttentionMap;
 use tealight_train::task::images::{Images, PictureMaps, Query};
 
 use crate::args::inspect::Attend;
-use crate::pictures::attention::matrices;
-use crate::pictures::files::save;
-use crate::pictures::over_picture::{self, mean_of};
+use crate::charts::attention::matrices;
+use crate::charts::files::save;
+use crate::charts::over_picture::{self, mean_of};
 use crate::terminal::output::{print, print_json, print_paths, warn};
 
 /// `output` is the folder to draw into without `--output`; `None` if there is none.
@@ -49,13 +49,13 @@ pub(super) fn run(
         }
         Ok(rollout) => Some(rollout),
     };
-    let mut pictures = Vec::new();
+    let mut drawings = Vec::new();
     if !args.rollout {
-        pictures.extend(over_picture::layers(&maps, args.maps)?);
-        pictures.extend(over_picture::read_out(&maps));
+        drawings.extend(over_picture::layers(&maps, args.maps)?);
+        drawings.extend(over_picture::read_out(&maps));
     }
-    pictures.extend(rollout.map(|rollout| over_picture::rollout(&maps, &rollout)));
-    print_paths(&save(&output, pictures)?)
+    drawings.extend(rollout.map(|rollout| over_picture::rollout(&maps, &rollout)));
+    print_paths(&save(&output, drawings)?)
 }
 
 /// The mean over the maps of each layer, and the rollout up to the last, in percent: a row for each row of patches.

@@ -10,8 +10,8 @@ use tealight_train::pretrained::Pretrained;
 use tealight_train::task::{Attends, AttentionMap, RegisteredTask, SequenceMaps, TaskVisitor};
 
 use crate::args::inspect::Attend;
-use crate::pictures::attention::{as_json, matrices, mean, pictures};
-use crate::pictures::files::save;
+use crate::charts::attention::{as_json, drawings, matrices, mean};
+use crate::charts::files::save;
 use crate::runs::load::Run;
 use crate::terminal::input::is_picture;
 use crate::terminal::output::{print, print_json, print_paths};
@@ -57,7 +57,7 @@ fn write(
     let Some(output) = args.output.clone().or(output) else {
         bail!("`--output DIR` is required for a model folder");
     };
-    print_paths(&save(&output, pictures(&maps, args.maps, n_heads)?)?)
+    print_paths(&save(&output, drawings(&maps, args.maps, n_heads)?)?)
 }
 
 fn maps_of_run(args: &Attend, run: &Run) -> Result<SequenceMaps> {

@@ -11,7 +11,7 @@ use tealight_train::task::{RegisteredTask, TaskReport};
 use tealight_train::training::session::Progress;
 
 use super::Training;
-use crate::pictures::illustrations::save_of;
+use crate::charts::illustrations::save_of;
 use crate::runs::ended::Ended;
 use crate::runs::notes::notes;
 use crate::runs::summary::Summary;

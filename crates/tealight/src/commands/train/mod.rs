@@ -29,7 +29,7 @@ use tealight_train::training::distributed::join::Identity;
 use tealight_train::{Error, Session, fit_unless_stopped};
 
 use crate::args::train::Train;
-use crate::pictures::attention;
+use crate::charts::attention;
 use crate::runs::config::LoadedConfig;
 use crate::runs::ended::Ended;
 use crate::runs::job::{self, agree, log_on_first, open_device};

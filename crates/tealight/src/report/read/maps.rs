@@ -5,10 +5,10 @@ use serde::Serialize;
 use serde_json::Value;
 use tealight_train::task::AttentionMap;
 
-use crate::pictures::attention::matrices;
-use crate::pictures::base64::Base64;
-use crate::pictures::png;
-use crate::pictures::shapes::Picture;
+use crate::charts::attention::matrices;
+use crate::charts::base64::Base64;
+use crate::charts::png;
+use crate::charts::shapes::Drawing;
 
 /// Weights of one example on a page, a byte each; layers beyond are left out.
 const MAX_WEIGHTS: usize = 200_000;
@@ -59,7 +59,7 @@ impl Input {
     pub(in crate::report) fn new(
         text: &str,
         maps: &[AttentionMap],
-        drawn: Vec<(String, Picture)>,
+        drawn: Vec<(String, Drawing)>,
     ) -> Result<Self> {
         let mut layers = Vec::new();
         let mut room = MAX_WEIGHTS;
@@ -68,8 +68,8 @@ impl Input {
             room = left;
             layers.push(Layer::new(map)?);
         }
-        let address = |(name, picture): (String, Picture)| {
-            let png = png::write(&picture, 1.)?;
+        let address = |(name, drawing): (String, Drawing)| {
+            let png = png::write(&drawing, 1.)?;
             Ok((name, format!("data:image/png;base64,{}", Base64(&png))))
         };
         let pictures = drawn.into_iter().take(MAX_PICTURES).map(address).collect::<Result<_>>()?;

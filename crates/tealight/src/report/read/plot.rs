@@ -5,7 +5,7 @@ use std::path::Path;
 use maud::{Markup, html};
 use tealight_train::run::RunDirectory;
 
-use crate::pictures::base64::Base64;
+use crate::charts::base64::Base64;
 
 /// The largest file that is put into the page.
 const MAX_BYTES: u64 = 400_000;

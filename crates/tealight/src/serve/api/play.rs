@@ -15,7 +15,7 @@ use tealight_train::weather::{format, parse};
 use tokio::sync::mpsc;
 
 use super::check;
-use crate::pictures::attention::as_json;
+use crate::charts::attention::as_json;
 use crate::serve::app::Shared;
 use crate::serve::fault::Fault;
 use crate::serve::http::body::{answer, json};

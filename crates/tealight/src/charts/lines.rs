@@ -3,7 +3,7 @@
 use super::axis::{Axis, Spacing};
 use super::colour::{GREY, PALE};
 use super::font;
-use super::shapes::{Anchor, LABEL, Picture, Point, Shape};
+use super::shapes::{Anchor, Drawing, LABEL, Point, Shape};
 use super::style::{self, Sample, Style, WIDTH};
 
 /// The quantity of the x axis.
@@ -43,18 +43,18 @@ const BETWEEN_MARKERS: f32 = 70.;
 const FEW_POINTS: usize = 25;
 
 impl LineChart {
-    pub(crate) fn draw(&self) -> Picture {
+    pub(crate) fn draw(&self) -> Drawing {
         let plot = Plot::around(self);
-        let mut picture =
+        let mut drawing =
             style::chart(&self.title, &self.names(), plot.bottom + 48., Sample::LineAndMarker);
-        plot.frame(&mut picture);
+        plot.frame(&mut drawing);
         for (index, series) in self.series.iter().enumerate() {
-            plot.band(&mut picture, series, style::of(index));
+            plot.band(&mut drawing, series, style::of(index));
         }
         for (index, series) in self.series.iter().enumerate() {
-            plot.line(&mut picture, series, style::of(index), self.series.len());
+            plot.line(&mut drawing, series, style::of(index), self.series.len());
         }
-        picture
+        drawing
     }
 
     fn names(&self) -> Vec<&str> {
@@ -95,28 +95,28 @@ impl Plot {
     }
 
     /// Draws axes, ticks and the label of the x axis.
-    fn frame(&self, picture: &mut Picture) {
+    fn frame(&self, drawing: &mut Drawing) {
         let right = WIDTH - RIGHT;
         for (value, text) in &self.y.ticks {
             let y = self.bottom - self.y.part(*value) * (self.bottom - self.top);
-            picture.line(vec![(self.left, y), (right, y)], PALE, 1.);
-            picture.text((self.left - 8., y + 4.5), text, LABEL, Anchor::End);
+            drawing.line(vec![(self.left, y), (right, y)], PALE, 1.);
+            drawing.text((self.left - 8., y + 4.5), text, LABEL, Anchor::End);
         }
-        picture.line(vec![(self.left, self.bottom), (right, self.bottom)], GREY, 1.);
+        drawing.line(vec![(self.left, self.bottom), (right, self.bottom)], GREY, 1.);
         for (value, text) in &self.x.ticks {
             let x = self.left + self.x.part(*value) * (right - self.left);
-            picture.line(vec![(x, self.bottom), (x, self.bottom + 5.)], GREY, 1.);
-            picture.text((x, self.bottom + 19.), text, LABEL, Anchor::Middle);
+            drawing.line(vec![(x, self.bottom), (x, self.bottom + 5.)], GREY, 1.);
+            drawing.text((x, self.bottom + 19.), text, LABEL, Anchor::Middle);
         }
         let middle = f32::midpoint(self.left, right);
         let what = match self.x_axis {
             XAxis::Steps => "step",
             XAxis::Lengths => "sequence length",
         };
-        picture.text((middle, self.bottom + 38.), what, LABEL, Anchor::Middle);
+        drawing.text((middle, self.bottom + 38.), what, LABEL, Anchor::Middle);
     }
 
-    fn band(&self, picture: &mut Picture, series: &Series, style: Style) {
+    fn band(&self, drawing: &mut Drawing, series: &Series, style: Style) {
         let ends = series.points.iter().zip(&series.deviations);
         let ends = ends.filter(|((_, value), deviation)| (value + *deviation).is_finite());
         let upper = ends.clone().map(|((step, value), by)| self.place((*step, value + by)));
@@ -126,21 +126,21 @@ impl Plot {
         let lower = ends.rev().map(|((step, value), by)| self.place((*step, floor(value - by))));
         let points: Vec<Point> = upper.chain(lower).collect();
         if points.len() > 2 {
-            picture.shapes.push(Shape::Area { points, fill: style.colour, opacity: 0.2 });
+            drawing.shapes.push(Shape::Area { points, fill: style.colour, opacity: 0.2 });
         }
     }
 
     /// Draws a line with gaps at non-finite values, and with markers if there are several lines.
-    fn line(&self, picture: &mut Picture, series: &Series, style: Style, n_series: usize) {
+    fn line(&self, drawing: &mut Drawing, series: &Series, style: Style, n_series: usize) {
         let width = if series.points.len() > 200 { 1.4 } else { 2. };
         let thin = thinned(&series.points);
         for piece in thin.split(|(_, value)| !self.y.spacing.holds(*value)) {
             let points: Vec<Point> = piece.iter().map(|point| self.place(*point)).collect();
             if points.len() == 1 {
-                style.mark(picture, points[0]);
+                style.mark(drawing, points[0]);
             } else if points.len() > 1 {
                 let Style { colour: stroke, dashes, .. } = style;
-                picture.shapes.push(Shape::Line { points, stroke, width, dashes });
+                drawing.shapes.push(Shape::Line { points, stroke, width, dashes });
             }
         }
         if n_series < 2 {
@@ -150,7 +150,7 @@ impl Plot {
         for point in series.points.iter().filter(|(_, value)| self.y.spacing.holds(*value)) {
             let at = self.place(*point);
             if series.points.len() <= FEW_POINTS || at.0 - last >= BETWEEN_MARKERS {
-                style.mark(picture, at);
+                style.mark(drawing, at);
                 last = at.0;
             }
         }
@@ -186,7 +186,7 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pictures::png;
+    use crate::charts::png;
 
     #[test]
     fn a_long_line_keeps_its_peaks() {
@@ -208,8 +208,8 @@ mod tests {
             spacing: Spacing::Logarithmic,
             series,
         };
-        let picture = chart.draw();
-        let lines = picture.shapes.iter().filter(|shape| {
+        let drawing = chart.draw();
+        let lines = drawing.shapes.iter().filter(|shape| {
             matches!(shape, Shape::Line { points, width, .. } if points.len() == 2 && *width == 2.)
         });
         assert_eq!(lines.count(), 2);

@@ -13,7 +13,7 @@ use tealight_train::task::AttentionMap;
 
 use super::heat::{HeatMaps, Panel};
 use super::png;
-use super::shapes::Picture;
+use super::shapes::Drawing;
 
 /// `--maps`: the attention maps of a layer to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,16 +55,16 @@ pub(crate) fn as_json(mut sequence: Value, maps: &[AttentionMap]) -> Result<Valu
     Ok(sequence)
 }
 
-/// One picture per attention layer and per factor of its weights, with file names.
-pub(crate) fn pictures(
+/// One drawing per attention layer and per factor of its weights, with file names.
+pub(crate) fn drawings(
     attention_maps: &[AttentionMap],
     maps: Option<MapSelection>,
     n_heads: usize,
-) -> Result<Vec<(String, Picture)>> {
-    let mut pictures = Vec::new();
+) -> Result<Vec<(String, Drawing)>> {
+    let mut drawings = Vec::new();
     for map in attention_maps {
         let AttentionMap { name, maps: AttentionMaps { weights, factors, row_sum }, .. } = map;
-        let draw = |title: String, caption: &str, values: &Tensor| -> Result<Picture> {
+        let draw = |title: String, caption: &str, values: &Tensor| -> Result<Drawing> {
             Ok(HeatMaps::new(title, caption, panels(map, values, maps, n_heads)?).draw())
         };
         let caption = match row_sum {
@@ -73,14 +73,14 @@ pub(crate) fn pictures(
             RowSum::Any => "rows are queries, columns are keys",
         };
         let title = format!("attention weights, {name}");
-        pictures.push((name.clone(), draw(title, caption, weights)?));
+        drawings.push((name.clone(), draw(title, caption, weights)?));
         let caption = "a factor of the attention weights; axes over positions have labels";
         for (factor, values) in factors {
             let title = format!("{} of {name}", factor.replace('_', " "));
-            pictures.push((format!("{name} {factor}"), draw(title, caption, values)?));
+            drawings.push((format!("{name} {factor}"), draw(title, caption, values)?));
         }
     }
-    Ok(pictures)
+    Ok(drawings)
 }
 
 /// The attention maps as PNG images for TensorBoard.
@@ -88,12 +88,12 @@ pub(crate) fn images(
     attention_maps: &[AttentionMap],
     n_heads: usize,
 ) -> Result<Vec<Image>, Box<dyn Error + Send + Sync>> {
-    let image = |(name, picture): (String, Picture)| {
-        let (width, height) = png::size(&picture, 1.);
-        let png = png::write(&picture, 1.)?;
+    let image = |(name, drawing): (String, Drawing)| {
+        let (width, height) = png::size(&drawing, 1.);
+        let png = png::write(&drawing, 1.)?;
         Ok(Image { tag: format!("attention/{name}"), width, height, png })
     };
-    Ok(pictures(attention_maps, None, n_heads)?.into_iter().map(image).collect::<Result<_>>()?)
+    Ok(drawings(attention_maps, None, n_heads)?.into_iter().map(image).collect::<Result<_>>()?)
 }
 
 /// The maps of the first sequence: `(batch, n_maps, rows, columns)` → `[map][row][column]`.

@@ -1,7 +1,7 @@
 //! Charts and heat maps, written as SVG and PNG.
 //!
 //! ```text
-//! metrics, attention maps, reports ─► LineChart, DotChart, HeatMaps, … ─► Picture (shapes) ─► svg.rs, png.rs
+//! metrics, attention maps, reports ─► LineChart, DotChart, HeatMaps, … ─► Drawing (shapes) ─► svg.rs, png.rs
 //! ```
 //!
 //! Series differ by colour, dashes and marker, so that charts are readable in black and white and by

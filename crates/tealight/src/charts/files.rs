@@ -1,27 +1,27 @@
-//! Pictures as files.
+//! Drawings as files.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use tealight_train::storage::files::replace;
 
-use super::shapes::Picture;
+use super::shapes::Drawing;
 use super::{png, svg};
 
-/// Writes each picture as `<directory>/<name>.svg` and `.png`. Returns all paths.
+/// Writes each drawing as `<directory>/<name>.svg` and `.png`. Returns all paths.
 pub(crate) fn save(
     directory: &Path,
-    pictures: impl IntoIterator<Item = (String, Picture)>,
+    drawings: impl IntoIterator<Item = (String, Drawing)>,
 ) -> Result<Vec<PathBuf>> {
     std::fs::create_dir_all(directory)
         .with_context(|| format!("cannot create `{}`", directory.display()))?;
     let mut paths = Vec::new();
-    for (name, picture) in pictures {
+    for (name, drawing) in drawings {
         let name = file_name(&name);
         let [vector, pixels] =
             ["svg", "png"].map(|ending| directory.join(format!("{name}.{ending}")));
-        replace(&vector, svg::write(&picture).as_bytes())?;
-        replace(&pixels, &png::write(&picture, PNG_SCALE)?)?;
+        replace(&vector, svg::write(&drawing).as_bytes())?;
+        replace(&pixels, &png::write(&drawing, PNG_SCALE)?)?;
         paths.extend([vector, pixels]);
     }
     Ok(paths)

@@ -3,7 +3,7 @@
 use super::axis::Axis;
 use super::colour::{BLACK, Colour, PALE, diverging, sequential};
 use super::font;
-use super::shapes::{Anchor, LABEL, Picture, Point, TITLE};
+use super::shapes::{Anchor, Drawing, LABEL, Point, TITLE};
 
 /// Matrices on one colour scale.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl HeatMaps {
         Self { title, caption: caption.to_owned(), scale: Scale::of(values.copied()), panels }
     }
 
-    pub(crate) fn draw(&self) -> Picture {
+    pub(crate) fn draw(&self) -> Drawing {
         let layout = self.layout();
         let down = self.panels.len().div_ceil(layout.across).max(1);
         let step = (layout.panel.0 + BETWEEN, layout.panel.1 + BETWEEN);
@@ -102,17 +102,17 @@ impl HeatMaps {
         let bar = self.bar_width();
         let texts = font::width(&self.title, TITLE).max(font::width(&self.caption, NAMES));
         let width = (MARGIN + body.0 + bar + MARGIN).max(texts + 2. * MARGIN);
-        let mut picture = Picture::new(width.ceil(), (top + body.1 + MARGIN).ceil());
-        picture.text((MARGIN, 28.), &self.title, TITLE, Anchor::Start);
-        picture.text((MARGIN, 48.), &self.caption, NAMES, Anchor::Start);
+        let mut drawing = Drawing::new(width.ceil(), (top + body.1 + MARGIN).ceil());
+        drawing.text((MARGIN, 28.), &self.title, TITLE, Anchor::Start);
+        drawing.text((MARGIN, 48.), &self.caption, NAMES, Anchor::Start);
         for (index, panel) in self.panels.iter().enumerate() {
             let (column, row) = (index % layout.across, index / layout.across);
             let at = (MARGIN + step.0 * column as f32, top + step.1 * row as f32);
-            self.panel(&mut picture, panel, at, &layout);
+            self.panel(&mut drawing, panel, at, &layout);
         }
         let first = layout.panel.1 - layout.names.1;
-        self.bar(&mut picture, (MARGIN + body.0 + 24., top + layout.names.1), first);
-        picture
+        self.bar(&mut drawing, (MARGIN + body.0 + 24., top + layout.names.1), first);
+        drawing
     }
 
     fn layout(&self) -> Layout {
@@ -131,60 +131,60 @@ impl HeatMaps {
         Layout { cell, names, panel, across, upright }
     }
 
-    fn panel(&self, picture: &mut Picture, panel: &Panel, (x, y): Point, layout: &Layout) {
+    fn panel(&self, drawing: &mut Drawing, panel: &Panel, (x, y): Point, layout: &Layout) {
         let Layout { cell, names, upright, .. } = *layout;
         let (left, top) = (x + names.0, y + names.1);
-        picture.text((left, y + LABEL), &panel.name, LABEL, Anchor::Start);
+        drawing.text((left, y + LABEL), &panel.name, LABEL, Anchor::Start);
         // If cells are smaller than letters, only some rows have labels.
         let every = (LINE / cell).ceil().max(1.) as usize;
         for (row, name) in panel.rows.iter().enumerate().step_by(every) {
             let middle = top + (row as f32 + 0.5) * cell;
-            picture.text((left - 5., middle + 4.2), name, NAMES, Anchor::End);
+            drawing.text((left - 5., middle + 4.2), name, NAMES, Anchor::End);
         }
         for (column, name) in panel.columns.iter().enumerate().step_by(every) {
             let middle = left + (column as f32 + 0.5) * cell;
             let (x, anchor) =
                 if upright { (middle, Anchor::Middle) } else { (middle + 4.2, Anchor::Upwards) };
-            picture.text((x, top - 5.), name, NAMES, anchor);
+            drawing.text((x, top - 5.), name, NAMES, anchor);
         }
         for (row, values) in panel.values.iter().enumerate() {
             for (column, value) in values.iter().enumerate() {
                 let corner = (left + column as f32 * cell, top + row as f32 * cell);
-                self.cell(picture, corner, cell, f64::from(*value));
+                self.cell(drawing, corner, cell, f64::from(*value));
             }
         }
         let (right, bottom) =
             (left + panel.columns.len() as f32 * cell, top + panel.rows.len() as f32 * cell);
         let around = vec![(left, top), (right, top), (right, bottom), (left, bottom), (left, top)];
-        picture.line(around, PALE, 1.);
+        drawing.line(around, PALE, 1.);
     }
 
-    fn cell(&self, picture: &mut Picture, (x, y): Point, cell: f32, value: f64) {
-        picture.rectangle((x, y), (cell, cell), self.scale.colour(value));
+    fn cell(&self, drawing: &mut Drawing, (x, y): Point, cell: f32, value: f64) {
+        drawing.rectangle((x, y), (cell, cell), self.scale.colour(value));
         if let Scale::AroundZero(largest) = self.scale
             && value < -0.1 * largest
             && cell >= 8.
         {
             let middle = y + cell / 2.;
-            picture.line(vec![(x + cell * 0.3, middle), (x + cell * 0.7, middle)], BLACK, 1.);
+            drawing.line(vec![(x + cell * 0.3, middle), (x + cell * 0.7, middle)], BLACK, 1.);
         }
     }
 
     /// Draws the colour scale.
-    fn bar(&self, picture: &mut Picture, (x, top): Point, height: f32) {
+    fn bar(&self, drawing: &mut Drawing, (x, top): Point, height: f32) {
         const STRIPES: usize = 64;
         let ((low, high), stripe) = (self.scale.ends(), height / STRIPES as f32);
         for i in 0..STRIPES {
             let value = high + (low - high) * (i as f64 + 0.5) / STRIPES as f64;
             // Stripes overlap slightly, so that no seam shows.
             let size = (14., stripe + if i + 1 < STRIPES { 0.5 } else { 0. });
-            picture.rectangle((x, top + i as f32 * stripe), size, self.scale.colour(value));
+            drawing.rectangle((x, top + i as f32 * stripe), size, self.scale.colour(value));
         }
         let axis = Axis::exactly(low, high);
         for (value, text) in &axis.ticks {
             let y = top + (1. - axis.part(*value)) * height;
-            picture.line(vec![(x + 14., y), (x + 18., y)], BLACK, 1.);
-            picture.text((x + 22., y + 4.2), text, NAMES, Anchor::Start);
+            drawing.line(vec![(x + 14., y), (x + 18., y)], BLACK, 1.);
+            drawing.text((x + 22., y + 4.2), text, NAMES, Anchor::Start);
         }
     }
 
@@ -197,7 +197,7 @@ impl HeatMaps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pictures::png;
+    use crate::charts::png;
 
     #[test]
     fn negative_values_make_a_symmetric_scale() {

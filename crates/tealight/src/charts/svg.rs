@@ -1,37 +1,37 @@
-//! A picture as SVG.
+//! A drawing as SVG.
 
 use std::fmt::{self, Write as _};
 
 use super::base64::Base64;
 use super::colour::{BLACK, Colour, GREY, PALE};
-use super::shapes::{Anchor, Picture, Point, Shape, Text};
+use super::shapes::{Anchor, Drawing, Point, Shape, Text};
 
 /// Fonts with about the widths of the embedded font, which determine the layout.
 const FONTS: &str = "DejaVu Sans, Verdana, sans-serif";
 
-pub(super) fn write(picture: &Picture) -> String {
-    let (width, height) = (Number(picture.width), Number(picture.height));
+pub(super) fn write(drawing: &Drawing) -> String {
+    let (width, height) = (Number(drawing.width), Number(drawing.height));
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\" font-family=\"{FONTS}\" fill=\"{BLACK}\">\n\
          <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
     );
-    for shape in &picture.shapes {
+    for shape in &drawing.shapes {
         element(&mut svg, shape).expect("invariant: a String grows");
         svg.push('\n');
     }
     svg + "</svg>\n"
 }
 
-/// The picture as an element of a page: as wide as its place, on the background of the page and in its text colour.
-pub(crate) fn inline(picture: &Picture, label: &str) -> String {
-    let (width, height) = (Number(picture.width), Number(picture.height));
+/// The drawing as an element of a page: as wide as its place, on the background of the page and in its text colour.
+pub(crate) fn inline(drawing: &Drawing, label: &str) -> String {
+    let (width, height) = (Number(drawing.width), Number(drawing.height));
     let mut svg = format!(
         "<svg role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {width} {height}\" font-family=\"{FONTS}\" \
          fill=\"currentColor\">\n",
         escaped(label)
     );
-    for shape in &picture.shapes {
+    for shape in &drawing.shapes {
         let mut written = String::new();
         element(&mut written, shape).expect("invariant: a String grows");
         svg += &in_colours_of_page(&written);
@@ -152,9 +152,9 @@ mod tests {
 
     #[test]
     fn text_is_escaped() {
-        let mut picture = Picture::new(50., 20.);
-        picture.text((1., 2.5), "</text>&\"天\u{1}", 13., Anchor::Middle);
-        let svg = write(&picture);
+        let mut drawing = Drawing::new(50., 20.);
+        drawing.text((1., 2.5), "</text>&\"天\u{1}", 13., Anchor::Middle);
+        let svg = write(&drawing);
         let text = "<text x=\"1\" y=\"2.5\" font-size=\"13\" text-anchor=\"middle\">\
                     &lt;/text&gt;&amp;&quot;天\u{FFFD}</text>";
         assert!(svg.contains(text), "{svg}");

@@ -4,7 +4,7 @@ use tealight_train::task::Captioned;
 
 use super::bitmap::Bitmap;
 use super::font;
-use super::shapes::{Anchor, LABEL, Picture, TITLE};
+use super::shapes::{Anchor, Drawing, LABEL, TITLE};
 
 const MARGIN: f32 = 20.;
 const TOP: f32 = 66.;
@@ -18,7 +18,7 @@ const LINE: f32 = 16.;
 const ACROSS: usize = 8;
 
 /// Draws the pictures, eight in a row. Pixels of small pictures are enlarged as they are.
-pub(super) fn draw(title: &str, caption: &str, pictures: &[Captioned]) -> Picture {
+pub(super) fn draw(title: &str, caption: &str, pictures: &[Captioned]) -> Drawing {
     let across = pictures.len().clamp(1, ACROSS);
     let down = pictures.len().div_ceil(across);
     let lines: Vec<Vec<String>> = pictures
@@ -30,7 +30,7 @@ pub(super) fn draw(title: &str, caption: &str, pictures: &[Captioned]) -> Pictur
     let row = SIDE + 4. + n_lines * LINE + BETWEEN;
     let texts = font::width(title, TITLE).max(font::width(caption, NAMES));
     let width = 2. * MARGIN + (across as f32 * cell - BETWEEN).max(texts);
-    let mut sheet = Picture::new(width.ceil(), (TOP + down as f32 * row + MARGIN).ceil());
+    let mut sheet = Drawing::new(width.ceil(), (TOP + down as f32 * row + MARGIN).ceil());
     sheet.text((MARGIN, 28.), title, TITLE, Anchor::Start);
     sheet.text((MARGIN, 48.), caption, NAMES, Anchor::Start);
     for (index, (Captioned { picture, .. }, lines)) in pictures.iter().zip(&lines).enumerate() {
@@ -54,7 +54,7 @@ mod tests {
     use tealight_train::task::images;
 
     use super::*;
-    use crate::pictures::{png, svg};
+    use crate::charts::{png, svg};
 
     #[test]
     fn every_picture_has_its_lines_below_it() {

@@ -4,7 +4,7 @@ use tealight_train::task::table::thousands;
 
 use super::colour::{Colour, PALE, diverging};
 use super::font;
-use super::shapes::{Anchor, LABEL, Picture, Point, TITLE};
+use super::shapes::{Anchor, Drawing, LABEL, Point, TITLE};
 
 const MARGIN: f32 = 20.;
 /// The space for the title and the caption.
@@ -58,55 +58,55 @@ impl Layout {
 
 /// `counts[row][column]` examples of the row's class were taken for the column's. The colour is their share of the row:
 /// blue where the class is right, red where it is wrong.
-pub(super) fn draw(labels: &[String], counts: &[Vec<u64>]) -> Picture {
+pub(super) fn draw(labels: &[String], counts: &[Vec<u64>]) -> Drawing {
     let labels: Vec<String> =
         labels.iter().map(|label| font::shortened(label, NAMES, LONGEST)).collect();
     let layout = Layout::new(&labels, counts);
     let Layout { left, top, side, .. } = layout;
     let width = (left + side + MARGIN).max(2. * MARGIN + font::width(CAPTION, NAMES));
-    let mut picture = Picture::new(width.ceil(), (top + side + MARGIN).ceil());
-    picture.text((MARGIN, 28.), TITLE_TEXT, TITLE, Anchor::Start);
-    picture.text((MARGIN, 48.), CAPTION, NAMES, Anchor::Start);
-    picture.text((left + side / 2., TOP + NAMES), "predicted", LABEL, Anchor::Middle);
+    let mut drawing = Drawing::new(width.ceil(), (top + side + MARGIN).ceil());
+    drawing.text((MARGIN, 28.), TITLE_TEXT, TITLE, Anchor::Start);
+    drawing.text((MARGIN, 48.), CAPTION, NAMES, Anchor::Start);
+    drawing.text((left + side / 2., TOP + NAMES), "predicted", LABEL, Anchor::Middle);
     let half = font::width("class", LABEL) / 2.;
-    picture.text((MARGIN + NAMES, top + side / 2. + half), "class", LABEL, Anchor::Upwards);
+    drawing.text((MARGIN + NAMES, top + side / 2. + half), "class", LABEL, Anchor::Upwards);
     for (row, counts) in counts.iter().enumerate() {
-        cells(&mut picture, &layout, row, counts);
+        cells(&mut drawing, &layout, row, counts);
     }
-    names(&mut picture, &layout, &labels);
+    names(&mut drawing, &layout, &labels);
     let (right, bottom) = (left + side, top + side);
     let around = vec![(left, top), (right, top), (right, bottom), (left, bottom), (left, top)];
-    picture.line(around, PALE, 1.);
-    picture
+    drawing.line(around, PALE, 1.);
+    drawing
 }
 
 /// The cells of a row, with numbers where they fit.
-fn cells(picture: &mut Picture, layout: &Layout, row: usize, counts: &[u64]) {
+fn cells(drawing: &mut Drawing, layout: &Layout, row: usize, counts: &[u64]) {
     let cell = layout.cell;
     let total = counts.iter().sum::<u64>().max(1) as f64;
     for (column, &count) in counts.iter().enumerate() {
         let (x, y) = layout.corner(row, column);
-        picture.rectangle((x, y), (cell, cell), colour(count as f64 / total, row == column));
+        drawing.rectangle((x, y), (cell, cell), colour(count as f64 / total, row == column));
         if layout.has_numbers && count > 0 {
             let at = (x + cell / 2., y + cell / 2. + 4.5);
-            picture.text(at, thousands(count), NAMES, Anchor::Middle);
+            drawing.text(at, thousands(count), NAMES, Anchor::Middle);
         }
     }
 }
 
 /// The labels of rows and columns: only some, where cells are smaller than letters.
-fn names(picture: &mut Picture, layout: &Layout, labels: &[String]) {
+fn names(drawing: &mut Drawing, layout: &Layout, labels: &[String]) {
     let Layout { cell, left, top, is_upright, .. } = *layout;
     let every = (LINE / cell).ceil().max(1.) as usize;
     for (index, label) in labels.iter().enumerate().step_by(every) {
         let middle = (index as f32 + 0.5) * cell;
-        picture.text((left - 6., top + middle + 4.5), label, NAMES, Anchor::End);
+        drawing.text((left - 6., top + middle + 4.5), label, NAMES, Anchor::End);
         let (x, anchor) = if is_upright {
             (left + middle, Anchor::Middle)
         } else {
             (left + middle + 4.5, Anchor::Upwards)
         };
-        picture.text((x, top - 6.), label, NAMES, anchor);
+        drawing.text((x, top - 6.), label, NAMES, anchor);
     }
 }
 
@@ -120,7 +120,7 @@ fn colour(share: f64, is_right: bool) -> Colour {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pictures::{png, svg};
+    use crate::charts::{png, svg};
 
     #[test]
     fn a_matrix_of_few_classes_has_numbers_and_one_of_many_has_none() {
@@ -128,9 +128,9 @@ mod tests {
         let counts = |n: usize| (0..n).map(|i| (0..n).map(|j| (i * j) as u64).collect()).collect();
         let svg_of = |n: usize| {
             let counts: Vec<Vec<u64>> = counts(n);
-            let picture = draw(&labels(n), &counts);
-            assert!(!png::write(&picture, 1.).unwrap().is_empty());
-            svg::write(&picture)
+            let drawing = draw(&labels(n), &counts);
+            assert!(!png::write(&drawing, 1.).unwrap().is_empty());
+            svg::write(&drawing)
         };
         assert_eq!(svg_of(4).matches(">6<").count(), 2);
         let many = svg_of(300);

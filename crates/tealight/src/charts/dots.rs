@@ -3,7 +3,7 @@
 use super::axis::{Axis, Spacing};
 use super::colour::{BLACK, GREY, PALE};
 use super::font;
-use super::shapes::{Anchor, LABEL, Picture, Shape};
+use super::shapes::{Anchor, Drawing, LABEL, Shape};
 use super::style::{self, Sample, Style, WIDTH};
 
 /// A chart with a row per name; values are horizontal.
@@ -35,7 +35,7 @@ const LANE: f32 = 17.;
 const GAP: f32 = 12.;
 
 impl DotChart {
-    pub(crate) fn draw(&self) -> Picture {
+    pub(crate) fn draw(&self) -> Drawing {
         let names: Vec<&str> = self.series.iter().map(String::as_str).collect();
         let top = 48. + style::legend_height(&names);
         let row_height = LANE * self.series.len().max(1) as f32 + GAP;
@@ -44,26 +44,26 @@ impl DotChart {
         let left = (widest + 28.).min(WIDTH / 2.);
         let axis = Axis::around(self.ends(), Spacing::Linear);
 
-        let mut picture = style::chart(&self.title, &names, bottom + 32., Sample::Marker);
+        let mut drawing = style::chart(&self.title, &names, bottom + 32., Sample::Marker);
         let place = |value: f64| left + axis.part(value) * (WIDTH - RIGHT - left);
         for (value, text) in &axis.ticks {
             let x = place(*value);
-            picture.line(vec![(x, top), (x, bottom)], PALE, 1.);
-            picture.text((x, bottom + 19.), text, LABEL, Anchor::Middle);
+            drawing.line(vec![(x, top), (x, bottom)], PALE, 1.);
+            drawing.text((x, bottom + 19.), text, LABEL, Anchor::Middle);
         }
-        picture.line(vec![(left, bottom), (WIDTH - RIGHT, bottom)], GREY, 1.);
+        drawing.line(vec![(left, bottom), (WIDTH - RIGHT, bottom)], GREY, 1.);
         for (index, row) in self.rows.iter().enumerate() {
             let y = top + row_height * index as f32;
-            picture.text((left - 10., y + row_height / 2. + 4.5), &row.name, LABEL, Anchor::End);
+            drawing.text((left - 10., y + row_height / 2. + 4.5), &row.name, LABEL, Anchor::End);
             for (lane, dot) in row.dots.iter().enumerate() {
                 let y = y + GAP / 2. + LANE * (lane as f32 + 0.5);
                 if let Some(Dot { value, error }) = *dot {
                     let ends = [value - error, value, value + error].map(place);
-                    dot_at(&mut picture, ends, y, style::of(lane));
+                    dot_at(&mut drawing, ends, y, style::of(lane));
                 }
             }
         }
-        picture
+        drawing
     }
 
     fn ends(&self) -> impl Iterator<Item = f64> {
@@ -73,15 +73,15 @@ impl DotChart {
 }
 
 /// Draws the marker, and the error bar if it is visible.
-fn dot_at(picture: &mut Picture, [low, middle, high]: [f32; 3], y: f32, style: Style) {
+fn dot_at(drawing: &mut Drawing, [low, middle, high]: [f32; 3], y: f32, style: Style) {
     if high - low > 1. {
         for points in [
             vec![(low, y), (high, y)],
             vec![(low, y - 4.), (low, y + 4.)],
             vec![(high, y - 4.), (high, y + 4.)],
         ] {
-            picture.shapes.push(Shape::Line { points, stroke: BLACK, width: 1.2, dashes: &[] });
+            drawing.shapes.push(Shape::Line { points, stroke: BLACK, width: 1.2, dashes: &[] });
         }
     }
-    style.mark(picture, (middle, y));
+    style.mark(drawing, (middle, y));
 }

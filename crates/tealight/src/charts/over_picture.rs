@@ -9,7 +9,7 @@ use super::attention::MapSelection;
 use super::bitmap::{Bitmap, colours};
 use super::colour::{BLACK, Colour, FRAME, mixed, sequential};
 use super::font;
-use super::shapes::{Anchor, LABEL, Picture, Point, TITLE};
+use super::shapes::{Anchor, Drawing, LABEL, Point, TITLE};
 
 const MARGIN: f32 = 20.;
 const BETWEEN: f32 = 22.;
@@ -36,12 +36,12 @@ struct Sheet<'a> {
     panels: Vec<(String, Vec<f32>)>,
 }
 
-/// A picture for each layer, with its mean and its maps.
+/// A drawing for each layer, with its mean and its maps.
 pub(crate) fn layers(
     maps: &PictureMaps,
     selection: Option<MapSelection>,
-) -> Result<Vec<(String, Picture)>> {
-    let layer = |layer: &AttentionMap| -> Result<(String, Picture)> {
+) -> Result<Vec<(String, Drawing)>> {
+    let layer = |layer: &AttentionMap| -> Result<(String, Drawing)> {
         let panels = chosen(maps.reads(layer)?, selection);
         let title = format!("attention weights, {}", layer.name);
         Ok((file_name(&layer.name, maps), Sheet { title, what: reader(maps), maps, panels }.draw()))
@@ -66,7 +66,7 @@ fn chosen(reads: Vec<Vec<f32>>, selection: Option<MapSelection>) -> Vec<(String,
 }
 
 /// The weights of a read-out that learns them.
-pub(crate) fn read_out(maps: &PictureMaps) -> Option<(String, Picture)> {
+pub(crate) fn read_out(maps: &PictureMaps) -> Option<(String, Drawing)> {
     if maps.query != Query::ReadOut(ReadOut::Attention) {
         return None;
     }
@@ -77,7 +77,7 @@ pub(crate) fn read_out(maps: &PictureMaps) -> Option<(String, Picture)> {
 }
 
 /// The attention rollout up to each layer.
-pub(crate) fn rollout(maps: &PictureMaps, rollout: &[Vec<f32>]) -> (String, Picture) {
+pub(crate) fn rollout(maps: &PictureMaps, rollout: &[Vec<f32>]) -> (String, Drawing) {
     let name = |n: usize| if n == 1 { "layer 1".to_owned() } else { format!("layers 1 to {n}") };
     let panels = rollout.iter().enumerate().map(|(i, values)| (name(i + 1), values.clone()));
     let title = "attention rollout".to_owned();
@@ -116,7 +116,7 @@ pub(crate) fn mean_of(maps: &[Vec<f32>]) -> Vec<f32> {
 }
 
 impl Sheet<'_> {
-    fn draw(&self) -> Picture {
+    fn draw(&self) -> Drawing {
         let n = self.panels.len() + 1;
         let (across, down) = (n.min(ACROSS), n.div_ceil(ACROSS));
         let [width, height] = self.panel_size();
@@ -127,25 +127,25 @@ impl Sheet<'_> {
         let body = step.0 * across as f32 - BETWEEN + BAR;
         let caption = self.caption();
         let texts = font::width(&self.title, TITLE).max(font::width(&caption, NAMES));
-        let mut picture = Picture::new(
+        let mut drawing = Drawing::new(
             (2. * MARGIN + body.max(texts)).ceil(),
             (TOP + down as f32 * step.1 - BETWEEN + MARGIN).ceil(),
         );
-        picture.text((MARGIN, 28.), &self.title, TITLE, Anchor::Start);
-        picture.text((MARGIN, 48.), caption, NAMES, Anchor::Start);
+        drawing.text((MARGIN, 28.), &self.title, TITLE, Anchor::Start);
+        drawing.text((MARGIN, 48.), caption, NAMES, Anchor::Start);
         let place =
             |i: usize| (MARGIN + (i % ACROSS) as f32 * step.0, TOP + (i / ACROSS) as f32 * step.1);
-        picture.text(above(place(0), 0), "picture", LABEL, Anchor::Start);
-        self.bitmap(&mut picture, place(0), Bitmap::of(&self.maps.picture));
+        drawing.text(above(place(0), 0), "picture", LABEL, Anchor::Start);
+        self.bitmap(&mut drawing, place(0), Bitmap::of(&self.maps.picture));
         for (index, (name, values)) in self.panels.iter().enumerate() {
             let at = place(index + 1);
-            picture.text(above(at, 0), name, LABEL, Anchor::Start);
-            picture.text(above(at, 1), self.detail(values), NAMES, Anchor::Start);
-            self.bitmap(&mut picture, at, self.tinted(values));
+            drawing.text(above(at, 0), name, LABEL, Anchor::Start);
+            drawing.text(above(at, 1), self.detail(values), NAMES, Anchor::Start);
+            self.bitmap(&mut drawing, at, self.tinted(values));
         }
         let right = MARGIN + across as f32 * step.0 - BETWEEN + 20.;
-        bar(&mut picture, (right, TOP + HEAD), height);
-        picture
+        bar(&mut drawing, (right, TOP + HEAD), height);
+        drawing
     }
 
     /// Width and height of the picture in a panel.
@@ -172,16 +172,16 @@ impl Sheet<'_> {
         )
     }
 
-    fn bitmap(&self, picture: &mut Picture, (x, y): Point, bitmap: Bitmap) {
+    fn bitmap(&self, drawing: &mut Drawing, (x, y): Point, bitmap: Bitmap) {
         let [width, height] = self.panel_size();
         let (left, top) = (x, y + HEAD);
-        picture.bitmap((left, top), (width, height), bitmap);
+        drawing.bitmap((left, top), (width, height), bitmap);
         let Query::Patch(row, column) = self.maps.query else { return };
         let cell = (width / self.maps.grid.columns as f32, height / self.maps.grid.rows as f32);
         let (left, top) = (left + column as f32 * cell.0, top + row as f32 * cell.1);
         let (right, bottom) = (left + cell.0, top + cell.1);
         let frame = vec![(left, top), (right, top), (right, bottom), (left, bottom), (left, top)];
-        picture.line(frame, FRAME, 2.5);
+        drawing.line(frame, FRAME, 2.5);
     }
 
     /// The picture in grey under the colours of the weights.
@@ -220,18 +220,18 @@ fn tint(colour: Colour, weight: f32) -> Colour {
 }
 
 /// The colour scale, over a pixel of middle grey.
-fn bar(picture: &mut Picture, (x, top): Point, height: f32) {
+fn bar(drawing: &mut Drawing, (x, top): Point, height: f32) {
     const STRIPES: u8 = 48;
     let stripe = height / f32::from(STRIPES);
     for i in 0..STRIPES {
         let weight = 1. - (f32::from(i) + 0.5) / f32::from(STRIPES);
         let size = (14., stripe + if i + 1 < STRIPES { 0.5 } else { 0. });
         let colour = tint(Colour(128, 128, 128), weight);
-        picture.rectangle((x, top + f32::from(i) * stripe), size, colour);
+        drawing.rectangle((x, top + f32::from(i) * stripe), size, colour);
     }
     for (y, text) in [(top, "max"), (top + height, "0")] {
-        picture.line(vec![(x + 14., y), (x + 18., y)], BLACK, 1.);
-        picture.text((x + 22., y + 4.2), text, NAMES, Anchor::Start);
+        drawing.line(vec![(x + 14., y), (x + 18., y)], BLACK, 1.);
+        drawing.text((x + 22., y + 4.2), text, NAMES, Anchor::Start);
     }
 }
 
@@ -241,7 +241,7 @@ mod tests {
     use tealight_train::task::images;
 
     use super::*;
-    use crate::pictures::{png, svg};
+    use crate::charts::{png, svg};
 
     fn maps(query: Query) -> PictureMaps {
         let size = PictureSize { height: 4, width: 6, channels: 1 };
@@ -260,14 +260,14 @@ mod tests {
     fn the_largest_weight_of_a_patch_and_that_of_cls_are_told() {
         let maps = maps(Query::ReadOut(ReadOut::Cls));
         let weights = vec![0.5, 0.04, 0.26, 0., 0.2, 0., 0.];
-        let (name, picture) = rollout(&maps, &[weights.clone(), weights]);
-        let svg = svg::write(&picture);
+        let (name, drawing) = rollout(&maps, &[weights.clone(), weights]);
+        let svg = svg::write(&drawing);
         assert_eq!(name, "rollout");
         assert_eq!(svg.matches(">max 26 % · [CLS] 50 %<").count(), 2);
         assert!(svg.contains(">layers 1 to 2<") && svg.contains("what [CLS] reads"), "{svg}");
         assert_eq!(svg.matches("<image ").count(), 3);
         assert!(read_out(&maps).is_none());
-        assert!(!png::write(&picture, 1.).unwrap().is_empty());
+        assert!(!png::write(&drawing, 1.).unwrap().is_empty());
     }
 
     #[test]
@@ -285,12 +285,12 @@ mod tests {
     }
 
     #[test]
-    fn each_picture_says_whose_weights_it_shows() {
+    fn each_drawing_says_whose_weights_it_shows() {
         let maps = maps(Query::ReadOut(ReadOut::Attention));
-        let (_, picture) = read_out(&maps).unwrap();
-        assert!(svg::write(&picture).contains("the share of each patch in what is classified; "));
-        let (_, picture) = rollout(&maps, &[]);
-        assert!(svg::write(&picture).contains("weighted as the read-out weighs them; "));
+        let (_, drawing) = read_out(&maps).unwrap();
+        assert!(svg::write(&drawing).contains("the share of each patch in what is classified; "));
+        let (_, drawing) = rollout(&maps, &[]);
+        assert!(svg::write(&drawing).contains("weighted as the read-out weighs them; "));
         let two = vec![vec![0.5; 7]; 2];
         assert_eq!(chosen(two, None)[0].0, "mean of 2 heads");
     }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use tealight_train::task::{Illustration, RegisteredTask};
 
 use super::files::save;
-use super::shapes::Picture;
+use super::shapes::Drawing;
 use super::{confusion, sheet};
 
 /// Draws what a report shows into the folder `plots` of a run. Returns the paths.
@@ -19,11 +19,11 @@ pub(crate) fn save_of<T: RegisteredTask>(
     if illustrations.is_empty() {
         return Ok(Vec::new());
     }
-    let pictures = illustrations.iter().map(|(name, shown)| ((*name).to_owned(), draw(shown)));
-    save(&run.join("plots"), pictures)
+    let drawings = illustrations.iter().map(|(name, shown)| ((*name).to_owned(), draw(shown)));
+    save(&run.join("plots"), drawings)
 }
 
-fn draw(illustration: &Illustration) -> Picture {
+fn draw(illustration: &Illustration) -> Drawing {
     match illustration {
         Illustration::Confusion { labels, counts } => confusion::draw(labels, counts),
         Illustration::Sheet { title, caption, pictures } => sheet::draw(title, caption, pictures),

@@ -2,7 +2,7 @@
 
 use super::colour::{self, Colour};
 use super::font;
-use super::shapes::{Anchor, LABEL, Picture, Point, Shape, TITLE};
+use super::shapes::{Anchor, Drawing, LABEL, Point, Shape, TITLE};
 
 /// The style of one series.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub(super) fn of(index: usize) -> Style {
 
 impl Style {
     /// Draws the marker centred at a point.
-    pub(super) fn mark(&self, picture: &mut Picture, (x, y): Point) {
+    pub(super) fn mark(&self, drawing: &mut Drawing, (x, y): Point) {
         let circle = (0..16_u8).map(|i| (f32::from(i) * std::f32::consts::TAU / 16.).sin_cos());
         let corners: Vec<Point> = match self.marker {
             0 => circle.map(|(a, b)| (3.4 * a, 3.4 * b)).collect(),
@@ -50,7 +50,7 @@ impl Style {
             ],
         };
         let points = corners.iter().map(|(a, b)| (x + a, y + b)).collect();
-        picture.shapes.push(Shape::Area { points, fill: self.colour, opacity: 1. });
+        drawing.shapes.push(Shape::Area { points, fill: self.colour, opacity: 1. });
     }
 }
 
@@ -88,25 +88,25 @@ pub(super) fn legend_height(names: &[&str]) -> f32 {
 }
 
 /// A chart with its title and, for several series, a legend with their names.
-pub(super) fn chart(title: &str, names: &[&str], height: f32, sample: Sample) -> Picture {
-    let mut picture = Picture::new(WIDTH, height);
-    picture.text((MARGIN, 27.), title, TITLE, Anchor::Start);
+pub(super) fn chart(title: &str, names: &[&str], height: f32, sample: Sample) -> Drawing {
+    let mut drawing = Drawing::new(WIDTH, height);
+    drawing.text((MARGIN, 27.), title, TITLE, Anchor::Start);
     if names.len() < 2 {
-        return picture;
+        return drawing;
     }
     for (index, ((x, y), name)) in layout(names).0.into_iter().zip(names).enumerate() {
         let style = of(index);
         let (x, middle) = (MARGIN + x, 36. + y + ROW / 2.);
         if sample == Sample::LineAndMarker {
-            picture.shapes.push(Shape::Line {
+            drawing.shapes.push(Shape::Line {
                 points: vec![(x, middle), (x + SAMPLE, middle)],
                 stroke: style.colour,
                 width: 2.,
                 dashes: style.dashes,
             });
         }
-        style.mark(&mut picture, (x + SAMPLE / 2., middle));
-        picture.text((x + SAMPLE + 6., middle + 4.5), *name, LABEL, Anchor::Start);
+        style.mark(&mut drawing, (x + SAMPLE / 2., middle));
+        drawing.text((x + SAMPLE + 6., middle + 4.5), *name, LABEL, Anchor::Start);
     }
-    picture
+    drawing
 }

@@ -1,4 +1,4 @@
-//! A picture as a list of shapes.
+//! A drawing as a list of shapes.
 
 use super::bitmap::Bitmap;
 use super::colour::Colour;
@@ -8,7 +8,7 @@ pub(super) type Point = (f32, f32);
 
 /// Shapes in drawing order on a white background.
 #[derive(Debug)]
-pub(crate) struct Picture {
+pub(crate) struct Drawing {
     pub(super) width: f32,
     pub(super) height: f32,
     pub(super) shapes: Vec<Shape>,
@@ -51,7 +51,7 @@ pub(super) enum Anchor {
 pub(super) const TITLE: f32 = 17.;
 pub(super) const LABEL: f32 = 13.;
 
-impl Picture {
+impl Drawing {
     pub(super) fn new(width: f32, height: f32) -> Self {
         Self { width, height, shapes: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! A picture as PNG.
+//! A drawing as PNG.
 
 use anyhow::{Context, Result};
 use tiny_skia::{
@@ -8,21 +8,21 @@ use tiny_skia::{
 
 use super::colour::{BLACK, Colour};
 use super::font;
-use super::shapes::{Anchor, Picture, Point, Shape, Text};
+use super::shapes::{Anchor, Drawing, Point, Shape, Text};
 
 /// Width and height in pixels at `scale`.
-pub(super) fn size(picture: &Picture, scale: f32) -> (u32, u32) {
-    ((picture.width * scale).ceil() as u32, (picture.height * scale).ceil() as u32)
+pub(super) fn size(drawing: &Drawing, scale: f32) -> (u32, u32) {
+    ((drawing.width * scale).ceil() as u32, (drawing.height * scale).ceil() as u32)
 }
 
-/// Encodes the picture at `scale`.
-pub(crate) fn write(picture: &Picture, scale: f32) -> Result<Vec<u8>> {
-    let (width, height) = size(picture, scale);
+/// Encodes the drawing at `scale`.
+pub(crate) fn write(drawing: &Drawing, scale: f32) -> Result<Vec<u8>> {
+    let (width, height) = size(drawing, scale);
     let mut pixels = Pixmap::new(width, height)
         .with_context(|| format!("cannot write a PNG of {width} × {height} pixels"))?;
     pixels.fill(Color::WHITE);
     let transform = Transform::from_scale(scale, scale);
-    for shape in &picture.shapes {
+    for shape in &drawing.shapes {
         draw(&mut pixels, shape, transform);
     }
     Ok(pixels.encode_png()?)
