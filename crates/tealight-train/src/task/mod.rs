@@ -8,6 +8,7 @@
 pub(crate) mod attention_map;
 mod batch;
 pub mod causal_lm;
+mod class_scores;
 pub mod classify;
 pub(crate) mod context;
 pub mod evaluate;

@@ -23,11 +23,16 @@ pub(super) struct Counts {
 
 impl Counts {
     /// Of the class `class` in a matrix of `(label, prediction)`.
-    pub(super) fn of_class(confusion: &[Vec<u64>], class: usize) -> Self {
+    fn of_class(confusion: &[Vec<u64>], class: usize) -> Self {
         let found = confusion[class][class];
         let predicted: u64 = confusion.iter().map(|row| row[class]).sum();
         let given: u64 = confusion[class].iter().sum();
         Self { found, wrong: predicted - found, missed: given - found }
+    }
+
+    /// Of each class of such a matrix.
+    pub(super) fn of_classes(confusion: &[Vec<u64>]) -> Vec<Self> {
+        (0..confusion.len()).map(|class| Self::of_class(confusion, class)).collect()
     }
 
     pub(super) fn add(&mut self, is_given: bool, is_predicted: bool) {
@@ -67,6 +72,11 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0. } else { part as f64 / whole as f64 }
 }
 
+/// The standard error of an accuracy, which is a share of `n` items.
+pub(super) fn standard_error(accuracy: f64, n: usize) -> f64 {
+    (accuracy * (1. - accuracy) / n as f64).sqrt()
+}
+
 pub(super) fn macro_f1(labels: &[Counts]) -> f64 {
     labels.iter().map(Counts::f1).sum::<f64>() / labels.len().max(1) as f64
 }
@@ -84,9 +94,8 @@ pub(super) fn confusion(
 }
 
 pub(super) fn matthews(confusion: &[Vec<u64>]) -> f64 {
-    let counts = (0..confusion.len()).map(|class| Counts::of_class(confusion, class));
     let (mut right, mut total, mut products, mut predicted, mut given) = (0., 0., 0., 0., 0.);
-    for one in counts {
+    for one in Counts::of_classes(confusion) {
         let [p, t] = [one.found + one.wrong, one.n_given()].map(|n| n as f64);
         right += one.found as f64;
         total += t;
@@ -142,8 +151,7 @@ mod tests {
 
     fn of<const N: usize>(n_classes: usize, given: [usize; N], predicted: [usize; N]) -> [f64; 2] {
         let confusion = confusion(n_classes, given.into_iter().zip(predicted));
-        let counts: Vec<_> = (0..n_classes).map(|k| Counts::of_class(&confusion, k)).collect();
-        [macro_f1(&counts), matthews(&confusion)]
+        [macro_f1(&Counts::of_classes(&confusion)), matthews(&confusion)]
     }
 
     #[test]

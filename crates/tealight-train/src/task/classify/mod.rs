@@ -27,11 +27,12 @@ use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::classifier::{Classifier, ClassifierSpec};
 use tealight_model::{Mode, ModelConfig, ParamStore};
 
+pub use crate::task::class_scores::ClassScore;
 pub use batch::Batch;
 pub use config::{Config, DataConfig, Objective};
 pub use file::{Example, Label, Text};
 pub use labels::Labels;
-pub use report::{ClassesReport, LabelScore, LabelsReport, Mistake, RegressionReport, Report};
+pub use report::{ClassesReport, LabelsReport, Mistake, RegressionReport, Report};
 
 use crate::data::text::tokenizer::{Specials, Tokenizer};
 use crate::data::{DataFile, ShuffledOrder, Split};

@@ -24,11 +24,12 @@ use tealight_model::{Mode, ModelConfig, ParamStore};
 pub use crate::data::images::augment;
 pub use crate::data::images::source::SourceConfig;
 pub use crate::data::images::{Colour, Filter, Fit, Picture};
+pub use crate::task::class_scores::ClassScore;
 pub use attending::{PictureMaps, Query};
 pub use batch::Batch;
 pub use config::Config;
 pub use preprocessing::{Preprocessing, Resize};
-pub use report::{ClassScore, Mistake, Report};
+pub use report::{Mistake, Report};
 
 use crate::data::cache::folder;
 use crate::data::images::augment::Augmentation;

@@ -13,17 +13,15 @@ use crate::data::images::Pictures;
 use crate::error::Result;
 use crate::inference::probabilities;
 use crate::task::batch::likeliest;
-use crate::task::scores::{Counts, confusion, macro_f1};
+use crate::task::class_scores::{
+    ClassScore, Items, MistakeRow, N_MISTAKES, confusion_table, mistake_table, score_table,
+};
+use crate::task::scores::{Counts, confusion, macro_f1, standard_error};
 use crate::task::table::{Table, thousands};
 use crate::task::{Task, TaskReport};
 
 /// Classes from which on the top-5 accuracy is told.
 const MIN_TOP_5: usize = 10;
-/// Classes up to which the confusion matrix is shown: it has a column for each.
-const MAX_COLUMNS: usize = 12;
-/// The mistakes that are listed, and those that are shown.
-const N_MISTAKES: usize = 100;
-const N_SHOWN: usize = 5;
 
 /// Scores on the held-out pictures, by the names in `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -59,44 +57,6 @@ pub struct Report {
     pub mistakes: Vec<Mistake>,
 }
 
-/// How well a class is predicted.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ClassScore {
-    /// The class.
-    pub label: String,
-    /// Share of the pictures with this prediction that are of the class; 0 without such pictures.
-    pub precision: f64,
-    /// Share of the pictures of this class for which it is predicted; 0 without such pictures.
-    pub recall: f64,
-    /// The harmonic mean of both; 0 if both are 0.
-    pub f1: f64,
-    /// Pictures of the class.
-    pub n_pictures: u64,
-}
-
-impl ClassScore {
-    fn new(label: &str, counts: &Counts) -> Self {
-        Self {
-            label: label.to_owned(),
-            precision: counts.precision(),
-            recall: counts.recall(),
-            f1: counts.f1(),
-            n_pictures: counts.n_given(),
-        }
-    }
-
-    /// A row for each class.
-    fn table(classes: &[Self]) -> Table {
-        let mut table = Table::new(["class", "pictures", "precision", "recall", "F1"]);
-        for Self { label, precision, recall, f1, n_pictures } in classes {
-            let [precision, recall, f1] =
-                [precision, recall, f1].map(|score| format!("{score:.4}"));
-            table.row([label.clone(), thousands(*n_pictures), precision, recall, f1]);
-        }
-        table
-    }
-}
-
 /// A held-out picture whose class is not predicted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Mistake {
@@ -110,6 +70,13 @@ pub struct Mistake {
     pub predicted: String,
     /// The probability of the predicted class.
     pub probability: f64,
+}
+
+impl Mistake {
+    fn row(&self) -> MistakeRow<'_> {
+        let Self { picture, label, predicted, probability, .. } = self;
+        MistakeRow { item: picture.clone(), label, predicted, probability: *probability }
+    }
 }
 
 /// Accuracy and NLL.
@@ -146,8 +113,7 @@ impl TaskReport<Images> for Report {
         let predicted: Vec<usize> = rows.iter().map(|row| likeliest(row)).collect();
         let confusion =
             confusion(names.len(), classes.iter().copied().zip(predicted.iter().copied()));
-        let counts: Vec<_> =
-            (0..names.len()).map(|class| Counts::of_class(&confusion, class)).collect();
+        let counts = Counts::of_classes(&confusion);
         let of = |rows: &[Vec<f64>]| {
             Score::of(rows.iter().zip(&classes).map(|(row, &class)| (&row[..], class)))
         };
@@ -155,23 +121,18 @@ impl TaskReport<Images> for Report {
         let majority = vec![frequencies(task, names.len()); rows.len()];
         let majority = of(&majority);
         let limit = limit(task, rows.len()).map(|rows| of(&rows));
-        let n = rows.len() as f64;
         Ok(Self {
             accuracy: score.accuracy,
             top_5_accuracy: (names.len() >= MIN_TOP_5).then(|| top_5(&rows, &classes)),
             nll: score.nll,
             macro_f1: macro_f1(&counts),
-            accuracy_standard_error: (score.accuracy * (1. - score.accuracy) / n).sqrt(),
+            accuracy_standard_error: standard_error(score.accuracy, rows.len()),
             majority_accuracy: majority.accuracy,
             majority_nll: majority.nll,
             bayes_accuracy: limit.map(|limit| limit.accuracy),
             bayes_nll: limit.map(|limit| limit.nll),
             n_pictures: rows.len(),
-            labels: names
-                .iter()
-                .zip(&counts)
-                .map(|(name, counts)| ClassScore::new(name, counts))
-                .collect(),
+            labels: ClassScore::of_counts(Items::Pictures, names, &counts),
             confusion,
             mistakes: mistakes(task, &rows, &classes),
         })
@@ -268,11 +229,10 @@ impl fmt::Display for Report {
             f,
             "{table}over {n} pictures held out; standard error of the accuracy {error:.4}"
         )?;
-        write!(f, "\n{}", ClassScore::table(&self.labels))?;
-        if self.labels.len() <= MAX_COLUMNS {
-            write!(f, "\n{}", self.confusion())?;
-        }
-        self.write_mistakes(f)
+        write!(f, "\n{}", score_table(Items::Pictures, &self.labels))?;
+        let confusion = confusion_table(Items::Pictures, &self.labels, &self.confusion);
+        let mistakes = mistake_table(Items::Pictures, self.mistakes.iter().map(Mistake::row));
+        confusion.iter().chain(&mistakes).try_for_each(|table| write!(f, "\n{table}"))
     }
 }
 
@@ -281,35 +241,5 @@ impl Report {
     pub(super) fn n_wrong(&self) -> u64 {
         let of_row = |(class, row): (usize, &Vec<u64>)| row.iter().sum::<u64>() - row[class];
         self.confusion.iter().enumerate().map(of_row).sum()
-    }
-
-    /// A row for each class, a column for each prediction.
-    fn confusion(&self) -> Table {
-        let labels = self.labels.iter().map(|score| score.label.clone());
-        let mut table =
-            Table::new(["class ╲ predicted".to_owned()].into_iter().chain(labels.clone()));
-        for (label, row) in labels.zip(&self.confusion) {
-            table.row([label].into_iter().chain(row.iter().map(|&n| thousands(n))));
-        }
-        table
-    }
-
-    fn write_mistakes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.mistakes.is_empty() {
-            return Ok(());
-        }
-        let mut table =
-            Table::new(["most confident mistakes", "class", "predicted", "probability"]);
-        for Mistake { picture, label, predicted, probability, .. } in
-            self.mistakes.iter().take(N_SHOWN)
-        {
-            table.row([
-                picture.clone(),
-                label.clone(),
-                predicted.clone(),
-                format!("{probability:.4}"),
-            ]);
-        }
-        write!(f, "\n{table}")
     }
 }

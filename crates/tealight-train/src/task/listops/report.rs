@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::inference::probabilities;
 use crate::task::TaskReport;
 use crate::task::metrics::by_name;
+use crate::task::scores::standard_error;
 use crate::task::table::{Table, thousands};
 
 /// Training expressions from which the baselines are computed.
@@ -75,7 +76,7 @@ impl TaskReport<ListOps> for Report {
         Ok(Self {
             accuracy,
             nll: answers.iter().map(|answer| answer.nll).sum::<f64>() / n_test as f64,
-            accuracy_standard_error: (accuracy * (1. - accuracy) / n_test as f64).sqrt(),
+            accuracy_standard_error: standard_error(accuracy, n_test),
             majority_accuracy: right(&|_| majority),
             root_operator_accuracy: right(&|one| by_root[one.root as usize]),
             n_test,

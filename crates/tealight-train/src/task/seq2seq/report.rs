@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::task::TaskReport;
 use crate::task::evaluate::losses;
 use crate::task::metrics::by_name;
+use crate::task::scores::standard_error;
 use crate::task::table::{Table, thousands};
 
 /// Pairs that the report shows with the output of the model.
@@ -62,7 +63,7 @@ impl TaskReport<Seq2Seq> for Report {
             token_accuracy: mean("token_accuracy"),
             loss: mean("loss"),
             n_pairs: pairs.len(),
-            exact_match_standard_error: (exact_match * (1. - exact_match) / n).sqrt(),
+            exact_match_standard_error: standard_error(exact_match, pairs.len()),
             examples: wrong.into_iter().chain(right).take(N_SHOWN).collect(),
         })
     }

@@ -13,15 +13,13 @@ use crate::data::text::tokenizer::Specials;
 use crate::error::Result;
 use crate::inference::probabilities;
 use crate::task::batch::likeliest;
-use crate::task::scores::{Counts, confusion, macro_f1, matthews};
+use crate::task::class_scores::{
+    ClassScore, Items, MistakeRow, N_MISTAKES, confusion_table, mistake_table, score_table,
+};
+use crate::task::scores::{Counts, confusion, macro_f1, matthews, standard_error};
 use crate::task::table::{Table, thousands};
 
-/// Labels up to which the confusion matrix is shown: it has a column for each.
-const MAX_COLUMNS: usize = 12;
-/// The mistakes that are listed, and those that are shown.
-const N_MISTAKES: usize = 100;
-const N_SHOWN: usize = 5;
-/// Characters of the text of a mistake, in the list and where it is shown.
+/// Characters of the text of a mistake, in the list and where it is printed.
 const MAX_TEXT: usize = 300;
 const MAX_CELL: usize = 60;
 
@@ -46,7 +44,7 @@ pub struct ClassesReport {
     /// Texts evaluated.
     pub n_texts: usize,
     /// Scores of each label.
-    pub labels: Vec<LabelScore>,
+    pub labels: Vec<ClassScore>,
     /// `(n_classes, n_classes)`: texts of the row's label for which the column's was predicted.
     pub confusion: Vec<Vec<u64>>,
     /// The most confident mistakes, the most confident first.
@@ -66,19 +64,12 @@ pub struct Mistake {
     pub probability: f64,
 }
 
-/// How well a label is predicted.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LabelScore {
-    /// The label.
-    pub label: String,
-    /// Share of the texts with this prediction that have the label; 0 without such texts.
-    pub precision: f64,
-    /// Share of the texts with this label for which it is predicted; 0 without such texts.
-    pub recall: f64,
-    /// The harmonic mean of both; 0 if both are 0.
-    pub f1: f64,
-    /// Texts that have the label.
-    pub n_texts: u64,
+impl Mistake {
+    fn row(&self) -> MistakeRow<'_> {
+        let Self { text, label, predicted, probability } = self;
+        let item = text.chars().take(MAX_CELL).collect();
+        MistakeRow { item, label, predicted, probability: *probability }
+    }
 }
 
 impl ClassesReport {
@@ -92,17 +83,18 @@ impl ClassesReport {
         let n = held_out.len() as f64;
         let right: u64 = (0..names.len()).map(|class| confusion[class][class]).sum();
         let accuracy = right as f64 / n;
-        let labels = LabelScore::of_classes(names, &confusion);
+        let counts = Counts::of_classes(&confusion);
+        let labels = ClassScore::of_counts(Items::Texts, names, &counts);
         let n_majority = labels.get(majority(&task.data.train, names.len()));
-        let n_majority = n_majority.map_or(0, |label| label.n_texts);
+        let n_majority = n_majority.map_or(0, |label| label.n_items);
         Ok(Self {
             accuracy,
             f1: if let [_, second] = &labels[..] { Some(second.f1) } else { None },
-            macro_f1: labels.iter().map(|label| label.f1).sum::<f64>() / names.len() as f64,
+            macro_f1: macro_f1(&counts),
             matthews_correlation: matthews(&confusion),
             nll: nll / n,
             majority_accuracy: n_majority as f64 / n,
-            accuracy_standard_error: (accuracy * (1. - accuracy) / n).sqrt(),
+            accuracy_standard_error: standard_error(accuracy, held_out.len()),
             n_texts: held_out.len(),
             labels,
             confusion,
@@ -150,7 +142,7 @@ pub(super) fn of_outputs(
     let predicted = outputs.iter().map(|&class| class as usize);
     let confusion =
         confusion(n_classes, items.iter().map(|item| item.target.class()).zip(predicted));
-    let counts: Vec<_> = (0..n_classes).map(|class| Counts::of_class(&confusion, class)).collect();
+    let counts = Counts::of_classes(&confusion);
     let mut metrics =
         vec![("macro_f1", macro_f1(&counts)), ("matthews_correlation", matthews(&confusion))];
     if let [_, second] = &counts[..] {
@@ -182,92 +174,9 @@ impl fmt::Display for ClassesReport {
         scores.row(["transformer".to_owned(), of(accuracy), f1, macro_f1, matthews, of(nll)]);
         let (n, error) = (thousands(self.n_texts as u64), self.accuracy_standard_error);
         writeln!(f, "{scores}over {n} texts held out; standard error of the accuracy {error:.4}")?;
-        write!(f, "\n{}", LabelScore::table(&self.labels))?;
-        if self.labels.len() <= MAX_COLUMNS {
-            write!(f, "\n{}", self.confusion())?;
-        }
-        self.write_mistakes(f)
-    }
-}
-
-impl ClassesReport {
-    /// A row for each label, a column for each prediction.
-    fn confusion(&self) -> Table {
-        let labels: Vec<String> = self.labels.iter().map(|score| shown(&score.label)).collect();
-        let mut table =
-            Table::new(["label ╲ predicted".to_owned()].into_iter().chain(labels.clone()));
-        for (label, row) in labels.into_iter().zip(&self.confusion) {
-            table.row([label].into_iter().chain(row.iter().map(|&n| thousands(n))));
-        }
-        table
-    }
-
-    fn write_mistakes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.mistakes.is_empty() {
-            return Ok(());
-        }
-        let mut table =
-            Table::new(["most confident mistakes", "label", "predicted", "probability"]);
-        for Mistake { text, label, predicted, probability } in self.mistakes.iter().take(N_SHOWN) {
-            let text: String = text.chars().take(MAX_CELL).collect();
-            table.row([shown(&text), shown(label), shown(predicted), format!("{probability:.4}")]);
-        }
-        write!(f, "\n{table}")
-    }
-}
-
-impl LabelScore {
-    pub(super) fn new(label: &str, counts: &Counts) -> Self {
-        Self {
-            label: label.to_owned(),
-            precision: counts.precision(),
-            recall: counts.recall(),
-            f1: counts.f1(),
-            n_texts: counts.n_given(),
-        }
-    }
-
-    fn of_classes(names: &[String], confusion: &[Vec<u64>]) -> Vec<Self> {
-        let score = |(class, label): (usize, &String)| {
-            Self::new(label, &Counts::of_class(confusion, class))
-        };
-        names.iter().enumerate().map(score).collect()
-    }
-
-    /// A row for each label.
-    pub(super) fn table(labels: &[Self]) -> Table {
-        let mut table = Table::new(["label", "texts", "precision", "recall", "F1"]);
-        for Self { label, precision, recall, f1, n_texts } in labels {
-            let [precision, recall, f1] =
-                [precision, recall, f1].map(|score| format!("{score:.4}"));
-            table.row([shown(label), thousands(*n_texts), precision, recall, f1]);
-        }
-        table
-    }
-}
-
-/// A label in a cell.
-fn shown(label: &str) -> String {
-    label.escape_debug().to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scores_are_worked_by_hand() {
-        let names = ["a", "b", "c"].map(str::to_owned);
-        let confusion = vec![vec![3, 1, 0], vec![2, 4, 0], vec![0, 0, 0]];
-        let scores = LabelScore::of_classes(&names, &confusion);
-        assert_eq!((scores[0].precision, scores[0].recall, scores[0].n_texts), (0.6, 0.75, 4));
-        assert!((scores[0].f1 - 2. * 0.6 * 0.75 / 1.35).abs() < 1e-15);
-        assert_eq!((scores[1].precision, scores[1].recall), (0.8, 4. / 6.));
-        assert_eq!((scores[2].precision, scores[2].recall, scores[2].f1), (0., 0., 0.));
-    }
-
-    #[test]
-    fn the_first_of_equals_is_the_likeliest() {
-        assert_eq!(likeliest(&[0.2, 0.4, 0.4]), 1);
+        write!(f, "\n{}", score_table(Items::Texts, &self.labels))?;
+        let confusion = confusion_table(Items::Texts, &self.labels, &self.confusion);
+        let mistakes = mistake_table(Items::Texts, self.mistakes.iter().map(Mistake::row));
+        confusion.iter().chain(&mistakes).try_for_each(|table| write!(f, "\n{table}"))
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use tealight_model::Mode;
 use tealight_model::models::classifier::Classifier;
 
-pub use classes::{ClassesReport, LabelScore, Mistake};
+pub use classes::{ClassesReport, Mistake};
 pub use regression::RegressionReport;
 pub use several::LabelsReport;
 

@@ -9,11 +9,11 @@ use tealight_model::models::classifier::Classifier;
 use super::super::Classify;
 use super::super::batch::values;
 use super::super::data::Item;
-use super::classes::LabelScore;
 use super::held_out;
 use crate::error::Result;
+use crate::task::class_scores::{ClassScore, Items, score_table};
 use crate::task::metrics::by_name;
-use crate::task::scores::{Counts, macro_f1};
+use crate::task::scores::{Counts, macro_f1, standard_error};
 use crate::task::table::{Table, thousands};
 
 /// Scores on the held-out texts, by the names in `--json`.
@@ -36,7 +36,7 @@ pub struct LabelsReport {
     /// Texts evaluated.
     pub n_texts: usize,
     /// Scores of each label.
-    pub labels: Vec<LabelScore>,
+    pub labels: Vec<ClassScore>,
 }
 
 /// The labels of texts and the predicted ones, counted.
@@ -88,7 +88,6 @@ impl LabelsReport {
         let by_usual = held_out.iter().map(|(item, _)| (item.target.labels(), usual.clone()));
         let majority = Counted::new(names.len(), by_usual);
         let (accuracy, n) = (counted.accuracy(), held_out.len() as f64);
-        let scores = names.iter().zip(&counted.labels);
         Ok(Self {
             accuracy,
             micro_f1: counted.micro_f1(),
@@ -96,9 +95,9 @@ impl LabelsReport {
             nll: nll / (n * names.len() as f64),
             majority_accuracy: majority.accuracy(),
             majority_micro_f1: majority.micro_f1(),
-            accuracy_standard_error: (accuracy * (1. - accuracy) / n).sqrt(),
+            accuracy_standard_error: standard_error(accuracy, held_out.len()),
             n_texts: held_out.len(),
-            labels: scores.map(|(label, counts)| LabelScore::new(label, counts)).collect(),
+            labels: ClassScore::of_counts(Items::Texts, names, &counted.labels),
         })
     }
 
@@ -155,6 +154,6 @@ impl fmt::Display for LabelsReport {
         let (n, error) = (thousands(self.n_texts as u64), self.accuracy_standard_error);
         write!(f, "{scores}over {n} texts held out, right with all of their labels; ")?;
         writeln!(f, "standard error of the accuracy {error:.4}")?;
-        write!(f, "\n{}", LabelScore::table(&self.labels))
+        write!(f, "\n{}", score_table(Items::Texts, &self.labels))
     }
 }
