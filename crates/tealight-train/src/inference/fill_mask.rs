@@ -7,8 +7,6 @@
 //! The same results as the `fill-mask` pipeline of `transformers`: the scores of the best tokens, or of given
 //! targets. Each of several masks in a text is scored with the others in place.
 
-use std::ops::Range;
-
 use candle_core::{Device, Tensor};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,12 +14,10 @@ use tealight_model::embedding::Input;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::{Mask, Mode, ModelConfig};
 
+use super::batches::{Batching, MAX_POSITIONS};
 use super::{best, probabilities};
 use crate::data::text::tokenizer::{MASK_NAMES, Specials, Tokenizer};
 use crate::error::{Error, Result};
-
-/// The maximal number of positions in one forward pass, unless one text alone has more.
-const MAX_POSITIONS: usize = 4096;
 
 /// Fills masks with a model and its tokenizer.
 #[derive(Clone, Copy, Debug)]
@@ -103,16 +99,17 @@ impl<'a> FillMask<'a> {
         of_mask: impl Fn(&MaskScores<'_>) -> Result<T>,
     ) -> Result<Vec<Vec<T>>> {
         let encoded = texts.iter().map(|text| self.encode(text)).collect::<Result<Vec<_>>>()?;
-        // A batch holds texts of one length, because padding changes the result of some kinds of attention.
-        // Padded texts are evaluated one by one, because such a model may mix the texts of a batch.
-        let max_positions = if self.pads { 1 } else { MAX_POSITIONS };
-        let mut order: Vec<usize> = (0..encoded.len()).collect();
-        order.sort_by_key(|&index| encoded[index].ids.len());
+        let lens: Vec<usize> = encoded.iter().map(|text| text.ids.len()).collect();
+        let batching = if self.pads {
+            Batching::OneByOne
+        } else {
+            Batching::OneLength { max_positions: MAX_POSITIONS }
+        };
         let mut of_texts: Vec<Vec<T>> = texts.iter().map(|_| Vec::new()).collect();
-        for batch in batches(&order, max_positions, |index| encoded[index].ids.len()) {
-            let rows: Vec<&Encoded> = order[batch.clone()].iter().map(|&i| &encoded[i]).collect();
+        for batch in batching.batches(&lens) {
+            let rows: Vec<&Encoded> = batch.iter().map(|&index| &encoded[index]).collect();
             let mut scores = self.scores(&rows)?.into_iter();
-            for &index in &order[batch] {
+            for index in batch {
                 let row = &encoded[index];
                 let masks = row.masks.iter().zip(scores.by_ref());
                 let results = masks
@@ -238,23 +235,6 @@ struct Encoded {
     len: usize,
 }
 
-/// Ranges of `order` whose texts have one length, with at most `max_positions` positions unless one text alone
-/// has more.
-pub(crate) fn batches(
-    order: &[usize],
-    max_positions: usize,
-    len: impl Fn(usize) -> usize,
-) -> Vec<Range<usize>> {
-    let same_len = order.chunk_by(|&a, &b| len(a) == len(b));
-    let batches = same_len.flat_map(|run| run.chunks((max_positions / len(run[0]).max(1)).max(1)));
-    let mut end = 0;
-    let range = |batch: &[usize]| {
-        end += batch.len();
-        end - batch.len()..end
-    };
-    batches.map(range).collect()
-}
-
 /// The format of the fill-mask pipeline of `transformers`: a list of candidates for one mask, a list of lists for
 /// several masks; for several texts, a list of those.
 pub fn as_pipeline(filled: &[Vec<Vec<Candidate>>]) -> Value {
@@ -284,17 +264,4 @@ pub fn targets(tokenizer: &Tokenizer, words: &[String]) -> Result<Vec<Target>> {
         }
     }
     Ok(targets)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_of_one_length_go_together_as_far_as_they_fit() {
-        let lens = [5, 5, 7, 2000, 2000, 2000, 9000];
-        let order: Vec<usize> = (0..lens.len()).collect();
-        let batches = batches(&order, MAX_POSITIONS, |index| lens[index]);
-        assert_eq!(batches, [0..2, 2..3, 3..5, 5..6, 6..7]);
-    }
 }

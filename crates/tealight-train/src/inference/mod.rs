@@ -1,5 +1,6 @@
 //! Inference: probabilities, filling masks, continuing texts and embedding them.
 
+pub(crate) mod batches;
 pub mod continuation;
 pub mod embed;
 pub mod fill_mask;

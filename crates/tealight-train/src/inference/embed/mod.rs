@@ -15,9 +15,6 @@
 mod settings;
 mod vectors;
 
-use std::cmp::Reverse;
-use std::ops::Range;
-
 use candle_core::{DType, Device};
 use tealight_model::block::BlockInput;
 use tealight_model::embedding::Input;
@@ -27,15 +24,9 @@ use tealight_model::{Mask, Mode, ModelConfig};
 use crate::data::padded_to;
 use crate::data::text::tokenizer::{Tokenizer, Truncated};
 use crate::error::{Error, Result};
+use crate::inference::batches::Batching;
 pub use settings::{Normalize, Pooling, Settings, to_unit_length};
 pub use vectors::{Embeddings, Neighbour};
-
-/// The maximal number of positions in one forward pass, unless one text alone has more.
-const MAX_POSITIONS: usize = 4096;
-/// The padding that a batch may have in any case, in positions: about what a separate forward pass costs.
-const FREE_PADDING: usize = 128;
-/// Beyond that, the largest share of padding in a batch: one position of this many.
-const PADDING_SHARE: usize = 16;
 
 /// Texts → vectors, by an encoder with its tokenizer. It may be shared between threads.
 #[derive(Debug)]
@@ -49,8 +40,7 @@ pub struct Embedder {
     longest: usize,
     /// The length that all texts are padded to, if the attention requires one.
     only_len: Option<usize>,
-    /// Whether texts of different lengths may share a batch.
-    shares_batches: bool,
+    batching: Batching,
 }
 
 impl Embedder {
@@ -83,17 +73,9 @@ impl Embedder {
             );
             return Err(Error::config(["max_seq_length"], message));
         }
-        let (device, shares_batches) = (device.clone(), config.ignores_padding());
-        Ok(Self {
-            encoder,
-            tokenizer,
-            device,
-            settings,
-            d_model,
-            longest,
-            only_len,
-            shares_batches,
-        })
+        let device = device.clone();
+        let batching = if config.ignores_padding() { Batching::Padded } else { Batching::OneByOne };
+        Ok(Self { encoder, tokenizer, device, settings, d_model, longest, only_len, batching })
     }
 
     /// The settings.
@@ -125,17 +107,14 @@ impl Embedder {
     /// As [`Self::embed`].
     pub fn embed_with_prompt(&self, prompt: &str, texts: &[String]) -> Result<Embeddings> {
         let encoded = self.encode(prompt, texts)?;
-        let mut order: Vec<usize> = (0..encoded.len()).collect();
-        order.sort_by_key(|&at| Reverse(encoded[at].ids.len()));
-        let lens: Vec<usize> = order.iter().map(|&at| encoded[at].ids.len()).collect();
+        let lens: Vec<usize> = encoded.iter().map(|text| text.ids.len()).collect();
         let dim = self.dim();
         let mut values = vec![0.; texts.len() * dim];
-        for batch in self.batches(&lens) {
-            let rows: Vec<&[u32]> =
-                order[batch.clone()].iter().map(|&at| &*encoded[at].ids).collect();
+        for batch in self.batching.batches(&lens) {
+            let rows: Vec<&[u32]> = batch.iter().map(|&at| &*encoded[at].ids).collect();
             let hidden = self.hidden(&rows)?;
             let width = hidden.len() / rows.len();
-            for ((&at, row), states) in order[batch].iter().zip(&rows).zip(hidden.chunks(width)) {
+            for ((&at, row), states) in batch.iter().zip(&rows).zip(hidden.chunks(width)) {
                 let states = &states[..row.len() * self.d_model];
                 self.settings.pool(states, self.d_model, &mut values[at * dim..][..dim]);
             }
@@ -181,15 +160,6 @@ impl Embedder {
         }
     }
 
-    /// Ranges of texts with these `lens`, which fall, for one forward pass each.
-    fn batches(&self, lens: &[usize]) -> Vec<Range<usize>> {
-        if self.shares_batches {
-            batches(lens)
-        } else {
-            (0..lens.len()).map(|at| at..at + 1).collect()
-        }
-    }
-
     /// The last hidden states `(batch, seq_len, d_model)`, flat, of rows of ids, the longest first.
     fn hidden(&self, rows: &[&[u32]]) -> Result<Vec<f32>> {
         let pad = self.tokenizer.special().pad.unwrap_or(0);
@@ -203,55 +173,5 @@ impl Embedder {
             self.encoder.forward(&Input::tokens(&ids), &BlockInput::new(&mask, Mode::Eval))?;
         let hidden = hidden.to_device(&Device::Cpu)?.to_dtype(DType::F32)?;
         Ok(hidden.flatten_all()?.to_vec1()?)
-    }
-}
-
-/// Ranges of `lens`, which fall, that are padded to their first: at most [`MAX_POSITIONS`] positions, unless one text
-/// has more, and so much padding that another forward pass would not be faster.
-fn batches(lens: &[usize]) -> Vec<Range<usize>> {
-    let mut batches = Vec::new();
-    let (mut start, mut padding) = (0, 0);
-    for (at, &len) in lens.iter().enumerate() {
-        let positions = (at + 1 - start) * lens[start];
-        padding += lens[start] - len;
-        let is_full = positions > MAX_POSITIONS && at > start;
-        if is_full || padding > FREE_PADDING.max(positions / PADDING_SHARE) {
-            batches.push(start..at);
-            (start, padding) = (at, 0);
-        }
-    }
-    if start < lens.len() {
-        batches.push(start..lens.len());
-    }
-    batches
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batches_hold_all_texts_with_little_padding() {
-        let mut lens: Vec<usize> = (0..1009).map(|n| 3 + n % 7 + n / 11).collect();
-        lens.sort_unstable_by(|a, b| b.cmp(a));
-        let batches = batches(&lens);
-        assert_eq!(
-            batches.iter().flat_map(Clone::clone).collect::<Vec<_>>(),
-            (0..1009).collect::<Vec<_>>()
-        );
-        for batch in &batches {
-            let positions = batch.len() * lens[batch.start];
-            let padding: usize =
-                lens[batch.clone()].iter().map(|len| lens[batch.start] - len).sum();
-            assert!(positions <= MAX_POSITIONS, "{batch:?}");
-            assert!(padding <= FREE_PADDING.max(positions / PADDING_SHARE), "{batch:?}: {padding}");
-        }
-        assert!(batches.len() < 40, "{}", batches.len());
-    }
-
-    #[test]
-    fn a_text_that_is_longer_than_a_batch_is_evaluated_alone() {
-        assert_eq!(batches(&[9000, 9000, 4096, 3]), [0..1, 1..2, 2..3, 3..4]);
-        assert!(batches(&[]).is_empty());
     }
 }

@@ -37,7 +37,7 @@ pub use report::{ClassesReport, LabelsReport, Mistake, RegressionReport, Report}
 use crate::data::text::tokenizer::{Specials, Tokenizer};
 use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
-use crate::inference::fill_mask::batches;
+use crate::inference::batches::Batching;
 use crate::inference::probabilities;
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::context::TaskContext;
@@ -159,16 +159,15 @@ impl Classify {
     /// What `model` makes of texts, in their order: as the pipeline `text-classification` of `transformers`.
     pub fn classify(&self, model: &Classifier, texts: &[Text]) -> Result<Vec<Classified>> {
         let tokens = texts.iter().map(|text| self.tokens(text)).collect::<Result<Vec<_>>>()?;
-        // A batch holds texts of one length, because padding changes the result of some kinds of attention.
-        // Padded texts are evaluated one by one, because such a model may mix the texts of a batch.
-        let at_once = if self.only_len.is_some() { 1 } else { EVALUATION_TOKENS };
-        let mut order: Vec<usize> = (0..tokens.len()).collect();
-        order.sort_by_key(|&at| tokens[at].ids.len());
+        let lens: Vec<usize> = tokens.iter().map(|text| text.ids.len()).collect();
+        let batching = match self.only_len {
+            Some(_) => Batching::OneByOne,
+            None => Batching::OneLength { max_positions: EVALUATION_TOKENS },
+        };
         let mut classified = vec![None; texts.len()];
-        for batch in batches(&order, at_once, |at| tokens[at].ids.len()) {
-            let places = &order[batch];
-            let rows: Vec<_> = places.iter().map(|&at| &tokens[at]).collect();
-            for (&at, scores) in places.iter().zip(self.scores(model, &self.rows(&rows)?)?) {
+        for batch in batching.batches(&lens) {
+            let rows: Vec<_> = batch.iter().map(|&at| &tokens[at]).collect();
+            for (at, scores) in batch.into_iter().zip(self.scores(model, &self.rows(&rows)?)?) {
                 classified[at] = Some(self.classified(&scores));
             }
         }
