@@ -12,7 +12,7 @@ use super::{HfOrigin, Pretrained, folder, preprocessor, tealight_folder};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::storage::files;
-use crate::task::classify::Labels;
+use crate::task::labels::Labels;
 
 /// The format of the folder.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,8 +15,8 @@ use super::Pretrained;
 use super::purpose::{PICTURES, Purpose};
 use crate::error::{Error, Result};
 use crate::settings::{ConfigSource, to_resolved_toml};
-use crate::task::classify::Objective;
 use crate::task::images::Preprocessing;
+use crate::task::labels::Objective;
 
 /// Which parameters of a run were initialised from a trained model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -26,8 +26,8 @@ use crate::run::checkpoint::MODEL;
 use crate::storage::tensor_file::TensorFile;
 use crate::storage::tensors::NamedTensors;
 use crate::storage::{files, tensors};
-use crate::task::classify::Labels;
 use crate::task::images::Preprocessing;
+use crate::task::labels::Labels;
 
 /// The version of `tealight.json` that is written, and the newest that is read.
 const FORMAT_VERSION: u64 = 1;

@@ -14,6 +14,7 @@ pub(crate) mod context;
 pub mod evaluate;
 mod illustration;
 pub mod images;
+pub mod labels;
 pub mod listops;
 pub mod masked_lm;
 pub(crate) mod metrics;

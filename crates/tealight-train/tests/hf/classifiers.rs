@@ -11,7 +11,8 @@ use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::pretrained::Pretrained;
 use tealight_train::pretrained::card::Provenance;
 use tealight_train::pretrained::export::Format;
-use tealight_train::task::classify::{Classified, Objective, Text};
+use tealight_train::task::classify::Text;
+use tealight_train::task::labels::{Classified, Objective};
 use tealight_train::task::{TaskConfig, TaskKind};
 use tealight_train::{Result, Session};
 

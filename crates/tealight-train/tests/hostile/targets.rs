@@ -16,7 +16,7 @@ use tealight_train::pretrained::{Pretrained, SentenceSettings};
 use tealight_train::run::checkpoint::{Checkpoint, load_weights, verify};
 use tealight_train::run::{Checkpoints, RunDirectory};
 use tealight_train::storage::tensor_file::TensorFile;
-use tealight_train::task::classify::Objective;
+use tealight_train::task::labels::Objective;
 use tealight_train::task::{TaskConfig, TaskContext, TaskKind, seq2seq};
 use tealight_train::text::corpus::{Corpus, files};
 use tealight_train::text::tokenizer::{Specials, Tokenizer};

@@ -14,12 +14,11 @@ use tealight_model::embedding::Input;
 use tealight_ops::cross_entropy::{cross_entropy, hits};
 use tealight_ops::device::tensor_of;
 
-use super::config::Objective;
 use super::data::{Item, Target, Tokens};
-use super::labels::Labels;
 use crate::data::padded_to;
 use crate::error::Result;
 use crate::task::batch::likeliest;
+use crate::task::labels::{Labels, Objective};
 use crate::task::metrics::Measures;
 use crate::task::{Inputs, Loss};
 

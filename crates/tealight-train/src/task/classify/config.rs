@@ -4,29 +4,17 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tealight_model::models::classifier::ReadOut;
-use tealight_model::names;
 
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::{Error, Result};
 use crate::limits::{at_most, check, given};
 use crate::settings::settings;
+use crate::task::labels::Objective;
 use crate::task::settings::{absolute_path, check_label_smoothing};
 use crate::task::{Attends, TaskSettings};
 
 /// The longest sequence: the time of attention grows with its square.
 const MAX_SEQ_LEN: u64 = 1 << 16;
-
-names! {
-    /// `task.objective`: what is learnt of a text.
-    pub enum Objective {
-        /// Which one of several classes it belongs to: cross-entropy.
-        "classes" => Classes,
-        /// Which labels it has, any number of them: binary cross-entropy.
-        "labels" => Labels,
-        /// A number: mean squared error.
-        "regression" => Regression,
-    }
-}
 
 settings! {
     /// `[task] kind = "classify"`

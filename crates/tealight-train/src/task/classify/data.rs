@@ -6,13 +6,13 @@ use std::path::Path;
 use rayon::prelude::*;
 use tealight_ops::rng::{Purpose, Stream};
 
-use super::config::{Config, DataConfig, Objective};
+use super::config::{Config, DataConfig};
 use super::file::{Example, Label, Text, read};
-use super::labels::Labels;
 use crate::data::DataFile;
 use crate::data::fingerprint::fnv_1a;
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
+use crate::task::labels::{Labels, Objective};
 use crate::task::text::{kept_or_trained, tokenizer_file};
 
 const PATH: &str = "task.data.path";

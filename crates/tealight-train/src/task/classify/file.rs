@@ -5,9 +5,10 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::config::{DataConfig, Objective};
+use super::config::DataConfig;
 use crate::data::json_line;
 use crate::error::{Error, Result};
+use crate::task::labels::Objective;
 
 /// Separates several labels in a column.
 const SEPARATOR: char = ';';

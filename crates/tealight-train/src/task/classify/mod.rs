@@ -12,7 +12,6 @@ mod batch;
 mod config;
 mod data;
 mod file;
-mod labels;
 mod report;
 
 use std::borrow::Cow;
@@ -21,7 +20,6 @@ use std::path::Path;
 
 use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
-use serde::Serialize;
 use serde_json::json;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::classifier::{Classifier, ClassifierSpec};
@@ -29,9 +27,8 @@ use tealight_model::{Mode, ModelConfig, ParamStore};
 
 pub use crate::task::class_scores::ClassScore;
 pub use batch::Batch;
-pub use config::{Config, DataConfig, Objective};
+pub use config::{Config, DataConfig};
 pub use file::{Example, Label, Text};
-pub use labels::Labels;
 pub use report::{ClassesReport, LabelsReport, Mistake, RegressionReport, Report};
 
 use crate::data::text::tokenizer::{Specials, Tokenizer};
@@ -41,6 +38,7 @@ use crate::inference::batches::Batching;
 use crate::inference::probabilities;
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::context::TaskContext;
+use crate::task::labels::{Classified, Labels, Objective};
 use crate::task::metrics::{Metrics, by_name};
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::text::embedding_rows;
@@ -50,8 +48,6 @@ use data::{Data, Encoder, Item, Target, Tokens};
 
 /// Tokens in one forward pass of an evaluation.
 const EVALUATION_TOKENS: usize = 1 << 14;
-/// The probability from which on a text has a label.
-const THRESHOLD: f64 = 0.5;
 
 /// The task: texts as tokens, with what is learnt of them.
 #[derive(Debug)]
@@ -66,25 +62,6 @@ pub struct Classify {
     /// The length that the attention of the model requires.
     only_len: Option<usize>,
     device: Device,
-}
-
-/// What a model makes of a text.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Classified {
-    /// The likeliest class; or the labels with a probability above one half, the likeliest first; or the name of
-    /// the number.
-    pub labels: Vec<String>,
-    /// All labels, the highest score first. A score is a probability, under `objective = "regression"` the number.
-    pub scores: Vec<Score>,
-}
-
-/// A label with its score.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Score {
-    /// The label.
-    pub label: String,
-    /// Its score.
-    pub score: f64,
 }
 
 impl TaskKind for Config {
@@ -164,29 +141,15 @@ impl Classify {
             Some(_) => Batching::OneByOne,
             None => Batching::OneLength { max_positions: EVALUATION_TOKENS },
         };
+        let (names, objective) = (self.labels().names(), self.labels().objective());
         let mut classified = vec![None; texts.len()];
         for batch in batching.batches(&lens) {
             let rows: Vec<_> = batch.iter().map(|&at| &tokens[at]).collect();
             for (at, scores) in batch.into_iter().zip(self.scores(model, &self.rows(&rows)?)?) {
-                classified[at] = Some(self.classified(&scores));
+                classified[at] = Some(Classified::new(names, objective, &scores));
             }
         }
         Ok(classified.into_iter().flatten().collect())
-    }
-
-    /// Sorts the scores of a text.
-    fn classified(&self, scores: &[f64]) -> Classified {
-        let named = self.labels().names().iter().zip(scores);
-        let mut scores: Vec<_> =
-            named.map(|(label, &score)| Score { label: label.clone(), score }).collect();
-        scores.sort_by(|a, b| b.score.total_cmp(&a.score));
-        let n = match self.labels().objective() {
-            Objective::Classes => 1,
-            Objective::Regression => scores.len(),
-            Objective::Labels => scores.iter().take_while(|one| one.score > THRESHOLD).count(),
-        };
-        let labels = scores.iter().take(n).map(|one| one.label.clone()).collect();
-        Classified { labels, scores }
     }
 
     /// The tokens of a text that a user gives.

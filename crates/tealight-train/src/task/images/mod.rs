@@ -38,8 +38,8 @@ use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
 use crate::inference::probabilities;
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
-use crate::task::classify::{Classified, Labels, Objective, Score};
 use crate::task::context::TaskContext;
+use crate::task::labels::{Classified, Labels, Objective};
 use crate::task::metrics::by_name;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::{Illustration, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
@@ -206,18 +206,11 @@ impl Images {
         let mut classified = Vec::with_capacity(pictures.len());
         for pictures in pictures.chunks(self.evaluation_batch()) {
             let logits = model.forward(&self.tensor(pictures)?, Mode::Eval)?;
-            classified.extend(probabilities(&logits)?.iter().map(|row| self.classified(row)));
+            let of_row =
+                |row: &Vec<f64>| Classified::new(self.labels.names(), Objective::Classes, row);
+            classified.extend(probabilities(&logits)?.iter().map(of_row));
         }
         Ok(classified)
-    }
-
-    fn classified(&self, probabilities: &[f64]) -> Classified {
-        let named = self.labels.names().iter().zip(probabilities);
-        let mut scores: Vec<_> =
-            named.map(|(label, &score)| Score { label: label.clone(), score }).collect();
-        scores.sort_by(|a, b| b.score.total_cmp(&a.score));
-        let labels = scores.iter().take(1).map(|one| one.label.clone()).collect();
-        Classified { labels, scores }
     }
 
     /// A picture by its name, with the classes that the model gives it.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use tealight_model::models::image_classifier::ImageClassifier;
-use tealight_train::task::classify::Score;
 use tealight_train::task::images::Images;
+use tealight_train::task::labels::Score;
 
 use crate::args::predict::Classify;
 use crate::terminal::input::{Pictures, pictures};

@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
 use tealight_model::models::classifier::Classifier;
-use tealight_train::task::classify::{Classified, Classify, Objective, Text};
+use tealight_train::task::classify::{Classify, Text};
+use tealight_train::task::labels::{Classified, Objective};
 
 use crate::args::predict as args;
 use crate::terminal::input::{self, is_picture};

@@ -20,7 +20,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tealight_train::inference::embed::to_unit_length;
 use tealight_train::inference::fill_mask::as_pipeline;
-use tealight_train::task::classify::{Classified, Score, Text};
+use tealight_train::task::classify::Text;
+use tealight_train::task::labels::{Classified, Score};
 
 use super::check::{self, OneOrSeveral};
 use crate::serve::app::{App, Shared};

@@ -4,7 +4,8 @@
 //! are divided again. A text's answer does not depend on the texts beside it, up to rounding.
 
 use tealight_train::inference::fill_mask::{Candidate, Proposals, targets};
-use tealight_train::task::classify::{Classified, Text};
+use tealight_train::task::classify::Text;
+use tealight_train::task::labels::Classified;
 use tokio::sync::oneshot;
 
 use super::loaded::{Kind, Loaded};

@@ -16,12 +16,11 @@ pub use classes::{ClassesReport, Mistake};
 pub use regression::RegressionReport;
 pub use several::LabelsReport;
 
-use super::config::Objective;
 use super::data::{Item, Target};
-use super::labels::Labels;
 use super::{Classify, logits};
 use crate::error::Result;
 use crate::task::TaskReport;
+use crate::task::labels::{Labels, Objective};
 
 /// Scores on the held-out texts, by the names in `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]

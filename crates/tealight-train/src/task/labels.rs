@@ -1,4 +1,4 @@
-//! The labels, in the order of the model's outputs, and what the outputs are.
+//! The labels of a classifier's outputs, and those that it gives a text or a picture.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,14 +6,28 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use tealight_model::hf::{Classification, ProblemType};
 use tealight_model::models::classifier::ReadOut;
+use tealight_model::names;
 
-use super::config::Objective;
 use crate::error::Result;
 use crate::storage::files::{read_json, to_json};
 
 /// The file that a run keeps them in.
 const FILE: &str = "labels.json";
 const FORMAT_VERSION: u64 = 1;
+/// The probability above which a text has a label.
+const THRESHOLD: f64 = 0.5;
+
+names! {
+    /// `task.objective`: what is learnt of a text.
+    pub enum Objective {
+        /// Which one of several classes it belongs to: cross-entropy.
+        "classes" => Classes,
+        /// Which labels it has, any number of them: binary cross-entropy.
+        "labels" => Labels,
+        /// A number: mean squared error.
+        "regression" => Regression,
+    }
+}
 
 /// The labels in the order of the outputs; a class is an index into them. Serialised as the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +106,42 @@ impl Labels {
     /// The class of each label.
     pub(super) fn by_name(&self) -> BTreeMap<&str, u32> {
         self.names.iter().map(String::as_str).zip(0..).collect()
+    }
+}
+
+/// What a model makes of a text or a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Classified {
+    /// The likeliest class; or the labels with a probability above one half, the likeliest first; or the name of
+    /// the number.
+    pub labels: Vec<String>,
+    /// All labels, the highest score first. A score is a probability, under `objective = "regression"` the number.
+    pub scores: Vec<Score>,
+}
+
+/// A label with its score.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Score {
+    /// The label.
+    pub label: String,
+    /// Its score.
+    pub score: f64,
+}
+
+impl Classified {
+    /// Sorts `scores`, which has one score for each of the labels `names`.
+    pub(super) fn new(names: &[String], objective: Objective, scores: &[f64]) -> Self {
+        let named = names.iter().zip(scores);
+        let mut scores: Vec<_> =
+            named.map(|(label, &score)| Score { label: label.clone(), score }).collect();
+        scores.sort_by(|a, b| b.score.total_cmp(&a.score));
+        let n = match objective {
+            Objective::Classes => 1,
+            Objective::Regression => scores.len(),
+            Objective::Labels => scores.iter().take_while(|one| one.score > THRESHOLD).count(),
+        };
+        let labels = scores.iter().take(n).map(|one| one.label.clone()).collect();
+        Self { labels, scores }
     }
 }
 
