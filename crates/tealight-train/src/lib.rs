@@ -27,6 +27,6 @@ pub mod training;
 
 pub use config::RunConfig;
 pub use data::{text, weather};
-pub use error::{BadStepReport, CommunicationError, Error, Result, StepFault};
+pub use error::{BadStepReport, CommunicationError, Error, Result, StepFault, StepQuantity};
 pub use task::metrics::{Measures, Metrics};
 pub use training::{Session, fit, fit_unless_stopped};

@@ -3,14 +3,32 @@
 use std::fmt;
 use std::ops::Range;
 
+/// A number of a step that must be finite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepQuantity {
+    /// The mean loss.
+    Loss,
+    /// The norm of the gradients before clipping.
+    GradientNorm,
+}
+
+impl fmt::Display for StepQuantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Loss => "loss",
+            Self::GradientNorm => "gradient norm",
+        })
+    }
+}
+
 /// Why the update of a step was not made.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum StepFault {
     /// The loss or the gradient norm is NaN or infinite.
-    #[error("the {what} is {value}")]
+    #[error("the {quantity} is {value}")]
     NotFinite {
-        /// `loss` or `gradient norm`.
-        what: &'static str,
+        /// Which of the two.
+        quantity: StepQuantity,
         /// Its value.
         value: f64,
     },

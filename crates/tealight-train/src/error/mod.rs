@@ -11,7 +11,7 @@ use tealight_model::{BuildError, ConfigFault};
 
 use crate::settings::ConfigError;
 
-pub use bad_step::{BadStepReport, StepFault};
+pub use bad_step::{BadStepReport, StepFault, StepQuantity};
 pub use communication::CommunicationError;
 
 /// A result whose error is [`Error`] by default.

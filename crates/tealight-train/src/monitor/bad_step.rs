@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Result, StepFault};
+use crate::error::{Result, StepFault, StepQuantity};
 use crate::limits::check;
 use crate::settings::settings;
 
@@ -154,9 +154,10 @@ impl BadStepState {
     }
 
     fn fault(&self, spike: Option<&LossSpike>, loss: f64, gradient_norm: f64) -> Option<StepFault> {
-        for (what, value) in [("loss", loss), ("gradient norm", gradient_norm)] {
+        let checked = [(StepQuantity::Loss, loss), (StepQuantity::GradientNorm, gradient_norm)];
+        for (quantity, value) in checked {
             if !value.is_finite() {
-                return Some(StepFault::NotFinite { what, value });
+                return Some(StepFault::NotFinite { quantity, value });
             }
         }
         let LossSpike { deviations, window } = spike?;

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Event, Observer, StepReport};
-use crate::error::{BadStepReport, Error, Result, StepFault};
+use crate::error::{BadStepReport, Error, Result, StepFault, StepQuantity};
 use crate::storage::files;
 
 /// The keys that measure time. Only these differ between two runs of the same configuration.
@@ -129,10 +129,11 @@ fn line<'a>(
 /// The loss or gradient norm that made a step bad.
 fn bad_value(bad_step: &BadStepReport) -> (&'static str, f64) {
     match bad_step.fault {
-        StepFault::Spike { loss: value, .. } | StepFault::NotFinite { what: "loss", value } => {
-            ("loss", value)
+        StepFault::Spike { loss, .. } => ("loss", loss),
+        StepFault::NotFinite { quantity: StepQuantity::Loss, value } => ("loss", value),
+        StepFault::NotFinite { quantity: StepQuantity::GradientNorm, value } => {
+            ("grad_norm", value)
         }
-        StepFault::NotFinite { value, .. } => ("grad_norm", value),
     }
 }
 
@@ -407,7 +408,7 @@ mod tests {
         let path = directory.path().join("metrics.jsonl");
         std::fs::write(&path, "{\"step\":5}\n{\"step\":7}\n").unwrap();
         let mut lines = JsonLines::append(&path).unwrap();
-        let fault = StepFault::NotFinite { what: "loss", value: f64::NAN };
+        let fault = StepFault::NotFinite { quantity: StepQuantity::Loss, value: f64::NAN };
         let bad_step = BadStepReport { step: 9, fault, batches: 8..9, origin: None };
         lines.observe(&Event::Skipped { bad_step: &bad_step }).unwrap();
         let went_back =

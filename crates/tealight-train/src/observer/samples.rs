@@ -70,7 +70,7 @@ pub fn read(path: &Path) -> Result<Vec<SampleLine>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{BadStepReport, StepFault};
+    use crate::error::{BadStepReport, StepFault, StepQuantity};
 
     fn sample(text: &str) -> Sample {
         Sample { input: "To be".into(), text: Some(text.into()), ..Sample::default() }
@@ -85,7 +85,7 @@ mod tests {
         for step in [5, 7] {
             lines.observe(&Event::Samples { step, samples: &samples }).unwrap();
         }
-        let fault = StepFault::NotFinite { what: "loss", value: f64::NAN };
+        let fault = StepFault::NotFinite { quantity: StepQuantity::Loss, value: f64::NAN };
         let bad_step = &BadStepReport { step: 8, fault, batches: 7..8, origin: None };
         lines.observe(&Event::RolledBack { bad_step, to: 5, number: 1, lr_factor: 0.5 }).unwrap();
         lines.observe(&Event::Samples { step: 6, samples: &samples[..1] }).unwrap();
