@@ -113,7 +113,7 @@ impl Default for BadStepState {
 
 /// What to do about a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum StepVerdict {
     Apply,
     Stop(StepFault),
     Skip(StepFault),
@@ -129,7 +129,7 @@ impl BadStepState {
         spike: Option<&LossSpike>,
         loss: Option<f64>,
         gradient_norm: f64,
-    ) -> Verdict {
+    ) -> StepVerdict {
         let fault = self.fault(spike, loss.unwrap_or(0.), gradient_norm);
         let Some(fault) = fault else {
             self.n_skipped_in_a_row = 0;
@@ -138,18 +138,18 @@ impl BadStepState {
                 let too_many = self.losses.len().saturating_sub(spike.window);
                 self.losses.drain(..too_many);
             }
-            return Verdict::Apply;
+            return StepVerdict::Apply;
         };
         match policy {
             BadStep::Skip(Skip { max_in_a_row }) if self.n_skipped_in_a_row < *max_in_a_row => {
                 self.n_skipped_in_a_row += 1;
                 self.n_skipped += 1;
-                Verdict::Skip(fault)
+                StepVerdict::Skip(fault)
             }
             BadStep::RollBack(RollBack { max_times, .. }) if self.n_roll_backs < *max_times => {
-                Verdict::RollBack(fault)
+                StepVerdict::RollBack(fault)
             }
-            _ => Verdict::Stop(fault),
+            _ => StepVerdict::Stop(fault),
         }
     }
 
@@ -190,11 +190,11 @@ mod tests {
     fn what_is_not_finite_is_named() {
         let mut state = BadStepState::default();
         let mut judge = |loss, norm| state.judge(&BadStep::Stop, None, loss, norm);
-        assert_eq!(judge(Some(1e30), 1e30), Verdict::Apply);
-        assert_eq!(judge(None, 0.), Verdict::Apply);
-        let Verdict::Stop(fault) = judge(NAN, f64::NAN) else { panic!("applied") };
+        assert_eq!(judge(Some(1e30), 1e30), StepVerdict::Apply);
+        assert_eq!(judge(None, 0.), StepVerdict::Apply);
+        let StepVerdict::Stop(fault) = judge(NAN, f64::NAN) else { panic!("applied") };
         assert_eq!(fault.to_string(), "the loss is NaN");
-        let Verdict::Stop(fault) = judge(Some(1.), f64::INFINITY) else { panic!("applied") };
+        let StepVerdict::Stop(fault) = judge(Some(1.), f64::INFINITY) else { panic!("applied") };
         assert_eq!(fault.to_string(), "the gradient norm is inf");
     }
 
@@ -207,9 +207,9 @@ mod tests {
             verdicts.push(state.judge(&skip, None, loss, 1.));
         }
         let are_skips: Vec<bool> =
-            verdicts.iter().map(|verdict| matches!(verdict, Verdict::Skip(_))).collect();
+            verdicts.iter().map(|verdict| matches!(verdict, StepVerdict::Skip(_))).collect();
         assert_eq!(are_skips, [true, true, false, true, true, false]);
-        assert!(matches!(verdicts[5], Verdict::Stop(_)));
+        assert!(matches!(verdicts[5], StepVerdict::Stop(_)));
     }
 
     #[test]
@@ -217,11 +217,11 @@ mod tests {
         let roll_back = BadStep::RollBack(RollBack { max_times: 2, lr_factor: 0.5 });
         let mut state = BadStepState::default();
         for factor in [0.5, 0.25] {
-            assert!(matches!(state.judge(&roll_back, None, NAN, 1.), Verdict::RollBack(_)));
+            assert!(matches!(state.judge(&roll_back, None, NAN, 1.), StepVerdict::RollBack(_)));
             state = state.rolled_back(&roll_back, BadStepState::default());
             assert_eq!(state.lr_factor, factor);
         }
-        assert!(matches!(state.judge(&roll_back, None, NAN, 1.), Verdict::Stop(_)));
+        assert!(matches!(state.judge(&roll_back, None, NAN, 1.), StepVerdict::Stop(_)));
     }
 
     #[test]
@@ -231,13 +231,13 @@ mod tests {
         let mut judge = |loss| state.judge(&BadStep::Stop, Some(&spike), Some(loss), 1.);
         // Mean 2 and deviation 1 over the window.
         for loss in [99., 1., 3., 1., 3.] {
-            assert_eq!(judge(loss), Verdict::Apply, "{loss}");
+            assert_eq!(judge(loss), StepVerdict::Apply, "{loss}");
         }
-        let Verdict::Stop(fault) = judge(5.5) else { panic!("applied") };
+        let StepVerdict::Stop(fault) = judge(5.5) else { panic!("applied") };
         let message = "the loss is 5.5000, 3.5 standard deviations above the mean 2.0000";
         assert_eq!(fault.to_string(), message);
-        assert_eq!(judge(5.), Verdict::Apply);
-        assert_eq!(judge(-100.), Verdict::Apply);
+        assert_eq!(judge(5.), StepVerdict::Apply);
+        assert_eq!(judge(-100.), StepVerdict::Apply);
         assert_eq!(state.losses, [1., 3., 5., -100.]);
     }
 
@@ -245,7 +245,7 @@ mod tests {
     fn losses_that_are_all_alike_allow_any() {
         let spike = LossSpike { deviations: 1., window: 2 };
         let mut state = BadStepState { losses: vec![1., 1.], ..BadStepState::default() };
-        assert_eq!(state.judge(&BadStep::Stop, Some(&spike), Some(9.), 1.), Verdict::Apply);
+        assert_eq!(state.judge(&BadStep::Stop, Some(&spike), Some(9.), 1.), StepVerdict::Apply);
     }
 
     #[test]

@@ -108,14 +108,14 @@ pub struct EarlyStoppingState {
 
 /// The result of an evaluation for early stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct EvaluationVerdict {
     /// The value is the best so far, without regard to `min_delta`; its checkpoint becomes `best`.
     pub is_best: bool,
     /// How many more evaluations may bring no improvement; at 0 the run stops.
     pub n_left: u64,
 }
 
-impl Verdict {
+impl EvaluationVerdict {
     /// Whether the run stops.
     pub fn stops(self) -> bool {
         self.n_left == 0
@@ -141,7 +141,7 @@ impl EarlyStopping {
     }
 
     /// Records the metric's `value` after `step` updates.
-    pub fn observe(&mut self, step: u64, value: f64) -> Verdict {
+    pub fn observe(&mut self, step: u64, value: f64) -> EvaluationVerdict {
         let Self { config, direction, state } = self;
         let is_best = direction.beats(value, state.best.map(|best| best.value), 0.);
         if is_best {
@@ -153,7 +153,8 @@ impl EarlyStopping {
         } else {
             state.n_without_improvement += 1;
         }
-        Verdict { is_best, n_left: config.patience.saturating_sub(state.n_without_improvement) }
+        let n_left = config.patience.saturating_sub(state.n_without_improvement);
+        EvaluationVerdict { is_best, n_left }
     }
 
     /// Whether the run has stopped. A run that stopped early does not continue when it is resumed.
@@ -187,7 +188,7 @@ mod tests {
             .into_iter()
             .zip(10..)
             .map(|(loss, step)| stopping.observe(step, loss))
-            .map(|Verdict { is_best, n_left }| (is_best, n_left))
+            .map(|EvaluationVerdict { is_best, n_left }| (is_best, n_left))
             .collect();
         let (best, patient) = ((true, 2), (false, 1));
         assert_eq!(verdicts, [best, best, patient, best, patient, (false, 0)]);
@@ -199,7 +200,7 @@ mod tests {
     fn min_delta_decides_on_patience_and_not_on_what_is_best() {
         let mut stopping = watch(Direction::Max, 5, 0.25);
         let mut observe = |step, value| {
-            let Verdict { is_best, n_left } = stopping.observe(step, value);
+            let EvaluationVerdict { is_best, n_left } = stopping.observe(step, value);
             (is_best, n_left)
         };
         assert_eq!(observe(1, 0.5), (true, 5));
@@ -235,7 +236,7 @@ mod tests {
     fn what_is_not_finite_is_no_improvement() {
         let mut stopping = watch(Direction::Max, 3, 0.);
         for (value, n_left) in [(f64::NAN, 2), (f64::INFINITY, 1)] {
-            assert_eq!(stopping.observe(1, value), Verdict { is_best: false, n_left });
+            assert_eq!(stopping.observe(1, value), EvaluationVerdict { is_best: false, n_left });
         }
         assert_eq!(stopping.state.best, None);
     }
@@ -246,7 +247,7 @@ mod tests {
         let state = serde_json::from_str(text).unwrap();
         let config = Config { patience: 3, min_delta: 0.25, ..Config::default() };
         let mut stopping = EarlyStopping::new(&config, state).unwrap();
-        assert_eq!(stopping.observe(4, 0.375), Verdict { is_best: true, n_left: 1 });
+        assert_eq!(stopping.observe(4, 0.375), EvaluationVerdict { is_best: true, n_left: 1 });
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tealight_ops::with_product_precision;
 
 use crate::communicator::ranks::Ranks;
 use crate::error::Result;
-use crate::monitor::early_stopping::{Verdict, unknown_metric};
+use crate::monitor::early_stopping::{EvaluationVerdict, unknown_metric};
 use crate::observer::{Event, Observers, notify};
 use crate::task::Task;
 use crate::task::evaluate::{evaluate, evaluate_batch};
@@ -19,7 +19,7 @@ use super::session::{Progress, Session};
 pub(crate) fn evaluate_step<T: Task>(
     session: &mut Session<T>,
     observers: &mut Observers<'_>,
-) -> Result<Verdict> {
+) -> Result<EvaluationVerdict> {
     session.check_same_parameters()?;
     let Session { config, task, eval_model, ema, params, ranks, .. } = session;
     let shows_attention = config.log.tensorboard && ranks.is_first();

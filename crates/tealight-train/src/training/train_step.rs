@@ -13,7 +13,7 @@ use super::forward_backward::{ForwardBackward, backward, forward};
 use super::pass::Pass;
 use super::session::Session;
 use crate::error::{BadStepReport, Error, Result, StepFault};
-use crate::monitor::bad_step::Verdict;
+use crate::monitor::bad_step::StepVerdict;
 use crate::monitor::gradient_audit::audit;
 use crate::task::Task;
 use crate::task::metrics::Measures;
@@ -81,17 +81,17 @@ pub(crate) fn train_step<T: Task>(
 
     let spike = training.loss_spike.as_ref();
     match session.progress.bad_step.judge(&training.bad_step, spike, loss, grad_norm) {
-        Verdict::Apply => {}
-        Verdict::Stop(fault) => {
+        StepVerdict::Apply => {}
+        StepVerdict::Stop(fault) => {
             let error = Error::BadStep(report(session, fault, &gradients)?);
             return Err(session.ranks.found_by_all(error).into());
         }
-        Verdict::Skip(fault) => {
+        StepVerdict::Skip(fault) => {
             let report = report(session, fault, &gradients)?;
             session.progress.step += 1;
             return Ok(StepOutcome::Skipped(report));
         }
-        Verdict::RollBack(fault) => {
+        StepVerdict::RollBack(fault) => {
             return Ok(StepOutcome::RollBack(report(session, fault, &gradients)?));
         }
     }
