@@ -9,7 +9,7 @@ use super::distributed::step::SharedStep;
 use super::evaluation::evaluate_step;
 use super::forward_backward::ForwardBackward;
 use super::outputs::Outputs;
-use super::prefetch::{Own, Prefetch};
+use super::prefetch::{BatchShare, Prefetch};
 use super::session::Session;
 use super::throughput::Throughput;
 use super::train_step::{StepError, StepMetrics, StepOutcome, train_step};
@@ -47,8 +47,8 @@ pub fn fit_unless_stopped<T: Task>(
     thread::scope(|scope| {
         let prefetches = shares_one_stream(session.params.device());
         let n = session.config.training.micro_batches;
-        let own = Own::new(n, session.ranks.part_of(n));
-        let batches = Prefetch::new(&*task, own, prefetches.then_some(scope));
+        let share = BatchShare::new(n, session.ranks.part_of(n));
+        let batches = Prefetch::new(&*task, share, prefetches.then_some(scope));
         let shared = SharedStep::start(session, scope)?;
         let forward_backward = ForwardBackward::new(session, batches, shared, is_stopped);
         let outputs = Outputs::new(session, checkpoints, observers)?;

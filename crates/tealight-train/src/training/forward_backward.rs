@@ -20,7 +20,7 @@ use super::distributed::step::{PartialStep, SharedStep};
 use super::distributed::tree::{Node, PairwiseSum};
 use super::graph::GraphedPass;
 use super::pass::{OnFinal, Pass, PassContext};
-use super::prefetch::{Own, Prefetch};
+use super::prefetch::{BatchShare, Prefetch};
 use super::session::Session;
 use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
@@ -97,7 +97,7 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
 
     /// Eager passes over all micro-batches of a step, which are not prefetched.
     pub(crate) fn eager(task: &'env T) -> Self {
-        let batches = Prefetch::new(task, Own::all(), None);
+        let batches = Prefetch::new(task, BatchShare::all(), None);
         Self { batches, graph: None, shared: None, is_stopped: &|| false }
     }
 

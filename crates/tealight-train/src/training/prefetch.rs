@@ -14,26 +14,27 @@ use crate::data::Split;
 use crate::error::Result;
 use crate::task::Task;
 
-/// The batches of a process: a part of those of each step.
+/// The part of the batches of each step that a process reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Own {
-    /// Of a step.
+pub(crate) struct BatchShare {
+    /// Batches of a step.
     n: u64,
+    /// Those of the process, counted from the first of the step.
     part: Range<u64>,
 }
 
-impl Own {
-    /// Those in `part` of the `n` batches of each step.
+impl BatchShare {
+    /// The batches `part` of the `n` batches of each step.
     pub(crate) fn new(n: u64, part: Range<u64>) -> Self {
         Self { n, part }
     }
 
-    /// All of them.
+    /// All batches.
     pub(crate) fn all() -> Self {
         Self::new(1, 0..1)
     }
 
-    /// The batch after `index`.
+    /// The batch that the process reads after `index`.
     fn after(&self, index: u64) -> u64 {
         let (first_of_step, next) = (index - index % self.n, index + 1);
         if next - first_of_step < self.part.end {
@@ -48,7 +49,7 @@ impl Own {
 #[derive(Debug)]
 pub(crate) struct Prefetch<'scope, 'env, T: Task> {
     task: &'env T,
-    own: Own,
+    share: BatchShare,
     /// Where loader threads run; `None` without prefetching.
     scope: Option<&'scope Scope<'scope, 'env>>,
     /// The index of the next batch of the loader thread, and where it arrives.
@@ -65,8 +66,12 @@ const QUEUE_LEN: usize = 1;
 
 impl<'scope, 'env, T: Task> Prefetch<'scope, 'env, T> {
     /// Builds the next batches in a thread of `scope`; without one, each batch when it is taken.
-    pub(crate) fn new(task: &'env T, own: Own, scope: Option<&'scope Scope<'scope, 'env>>) -> Self {
-        Self { task, own, scope, loader: None, building: Arc::default() }
+    pub(crate) fn new(
+        task: &'env T,
+        share: BatchShare,
+        scope: Option<&'scope Scope<'scope, 'env>>,
+    ) -> Self {
+        Self { task, share, scope, loader: None, building: Arc::default() }
     }
 
     /// Runs `f` while the loader builds no batch.
@@ -85,7 +90,7 @@ impl<'scope, 'env, T: Task> Prefetch<'scope, 'env, T> {
         };
         let built = batches.recv().expect("invariant: a loader that stops has sent an error");
         let batch = built.unwrap_or_else(|panic| resume_unwind(panic))?;
-        self.loader = Some((self.own.after(index), batches));
+        self.loader = Some((self.share.after(index), batches));
         Ok(batch)
     }
 
@@ -95,10 +100,10 @@ impl<'scope, 'env, T: Task> Prefetch<'scope, 'env, T> {
         first: u64,
         scope: &'scope Scope<'scope, 'env>,
     ) -> Result<Receiver<Built<T::Batch>>> {
-        let Self { task, own, building, .. } = self;
-        let (task, own, building) = (*task, own.clone(), building.clone());
+        let Self { task, share, building, .. } = self;
+        let (task, share, building) = (*task, share.clone(), building.clone());
         let (sender, batches) = sync_channel(QUEUE_LEN);
-        let indices = std::iter::successors(Some(first), move |index| Some(own.after(*index)));
+        let indices = std::iter::successors(Some(first), move |index| Some(share.after(*index)));
         let thread = thread::Builder::new().name("batches".to_owned());
         let started = thread.spawn_scoped(scope, move || load(task, indices, &building, &sender));
         started.map_err(candle_core::Error::wrap)?;
@@ -192,8 +197,8 @@ mod tests {
         let task = Numbers::default();
         thread::scope(|scope| {
             for mut batches in [
-                Prefetch::new(&task, Own::all(), None),
-                Prefetch::new(&task, Own::all(), Some(scope)),
+                Prefetch::new(&task, BatchShare::all(), None),
+                Prefetch::new(&task, BatchShare::all(), Some(scope)),
             ] {
                 for number in [0, 1, 2, 3, 20, 21, 1, 2, 2] {
                     assert_eq!(batches.take(number).unwrap(), number);
@@ -206,7 +211,7 @@ mod tests {
     fn no_more_is_made_than_is_soon_taken() {
         let task = Numbers::default();
         thread::scope(|scope| {
-            let mut batches = Prefetch::new(&task, Own::all(), Some(scope));
+            let mut batches = Prefetch::new(&task, BatchShare::all(), Some(scope));
             for number in 100..110 {
                 batches.take(number).unwrap();
             }
@@ -218,12 +223,12 @@ mod tests {
     #[test]
     fn a_part_of_the_batches_of_each_step_is_made_by_one_loader() {
         let task = Numbers::default();
-        let own = Own::new(6, 2..4);
+        let share = BatchShare::new(6, 2..4);
         let indices = [20, 21, 26, 27, 32, 33];
-        let after = indices.map(|index| own.after(index));
+        let after = indices.map(|index| share.after(index));
         assert_eq!(after, [21, 26, 27, 32, 33, 38]);
         thread::scope(|scope| {
-            let mut batches = Prefetch::new(&task, own, Some(scope));
+            let mut batches = Prefetch::new(&task, share, Some(scope));
             for number in indices {
                 assert_eq!(batches.take(number).unwrap(), number);
             }
@@ -236,7 +241,7 @@ mod tests {
     fn an_error_comes_with_the_batch_that_it_is_of_and_others_can_still_be_taken() {
         let task = Numbers::default();
         thread::scope(|scope| {
-            let mut batches = Prefetch::new(&task, Own::all(), Some(scope));
+            let mut batches = Prefetch::new(&task, BatchShare::all(), Some(scope));
             assert_eq!(batches.take(5).unwrap(), 5);
             assert_eq!(batches.take(6).unwrap(), 6);
             assert!(batches.take(7).unwrap_err().to_string().contains("the shard has gone"));
