@@ -46,15 +46,17 @@ pub struct Example {
     pub(super) line: usize,
 }
 
-/// A line or row: its texts, what it says of them, and its number.
+/// A line or row of a file.
 struct Row<'a> {
     text: Text,
-    label: Option<Written<'a>>,
+    /// `None` where only texts are read.
+    label: Option<WrittenLabel<'a>>,
+    /// Counted from 1.
     line: usize,
 }
 
 /// A label as a file has it.
-enum Written<'a> {
+enum WrittenLabel<'a> {
     Json(&'a Value),
     Csv(&'a str),
 }
@@ -131,22 +133,26 @@ fn rows(
 }
 
 impl Label {
-    fn of(written: &Written<'_>, objective: Objective, field: &str) -> Result<Self, String> {
+    fn of(written: &WrittenLabel<'_>, objective: Objective, field: &str) -> Result<Self, String> {
         match (objective, written) {
-            (Objective::Classes, Written::Csv(cell)) => word(cell).map(Self::Class),
-            (Objective::Classes, Written::Json(Value::Array(_))) => Err(format!(
+            (Objective::Classes, WrittenLabel::Csv(cell)) => word(cell).map(Self::Class),
+            (Objective::Classes, WrittenLabel::Json(Value::Array(_))) => Err(format!(
                 "the field `{field}` is a list, and `task.objective` = \"classes\" learns one label of a text: \
                  \"labels\" learns several"
             )),
-            (Objective::Classes, Written::Json(value)) => json_word(value, field).map(Self::Class),
-            (Objective::Labels, Written::Csv(cell)) if cell.trim().is_empty() => {
+            (Objective::Classes, WrittenLabel::Json(value)) => {
+                json_word(value, field).map(Self::Class)
+            }
+            (Objective::Labels, WrittenLabel::Csv(cell)) if cell.trim().is_empty() => {
                 Ok(Self::Labels(Vec::new()))
             }
-            (Objective::Labels, Written::Csv(cell)) => different(cell.split(SEPARATOR).map(word)),
-            (Objective::Labels, Written::Json(Value::Array(all))) => {
+            (Objective::Labels, WrittenLabel::Csv(cell)) => {
+                different(cell.split(SEPARATOR).map(word))
+            }
+            (Objective::Labels, WrittenLabel::Json(Value::Array(all))) => {
                 different(all.iter().map(|value| json_word(value, field)))
             }
-            (Objective::Labels, Written::Json(value)) => Err(format!(
+            (Objective::Labels, WrittenLabel::Json(value)) => Err(format!(
                 "the field `{field}` is {value}, and `task.objective` = \"labels\" needs a list of labels"
             )),
             (Objective::Regression, written) => written.number(field).map(Self::Number),
@@ -154,11 +160,11 @@ impl Label {
     }
 }
 
-impl Written<'_> {
+impl WrittenLabel<'_> {
     fn number(&self, field: &str) -> Result<f64, String> {
         let (number, shown) = match self {
-            Written::Json(value) => (value.as_f64(), value.to_string()),
-            Written::Csv(cell) => {
+            WrittenLabel::Json(value) => (value.as_f64(), value.to_string()),
+            WrittenLabel::Csv(cell) => {
                 (cell.trim().parse().ok(), format!("\"{}\"", cell.escape_debug()))
             }
         };
@@ -233,7 +239,7 @@ fn json_row<'a>(
             text: text(fields.text)?,
             text_pair: fields.text_pair.filter(may_lack).map(text).transpose()?,
         },
-        label: fields.label.map(field).transpose()?.map(Written::Json),
+        label: fields.label.map(field).transpose()?.map(WrittenLabel::Json),
         line,
     })
 }
@@ -275,7 +281,7 @@ fn of_csv(
         let cell = |at: usize| row.get(at).unwrap_or_default();
         let text =
             Text { text: cell(first).to_owned(), text_pair: second.map(|at| cell(at).to_owned()) };
-        let label = label.map(|at| Written::Csv(cell(at)));
+        let label = label.map(|at| WrittenLabel::Csv(cell(at)));
         each(Row { text, label, line }).map_err(|rule| Error::line(path, line, rule))?;
     }
     Ok(())
