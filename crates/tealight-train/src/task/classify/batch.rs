@@ -14,7 +14,8 @@ use tealight_model::embedding::Input;
 use tealight_ops::cross_entropy::{cross_entropy, hits};
 use tealight_ops::device::tensor_of;
 
-use super::data::{Item, Target, Tokens};
+use super::data::{Item, Target};
+use super::encoder::Tokens;
 use crate::data::padded_to;
 use crate::error::Result;
 use crate::task::batch::likeliest;

@@ -7,10 +7,10 @@ use rayon::prelude::*;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, DataConfig};
-use super::file::{Example, Label, Text, read};
+use super::encoder::{Encoder, Tokens};
+use super::file::{Example, Label, read};
 use crate::data::DataFile;
 use crate::data::fingerprint::fnv_1a;
-use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::task::labels::{Labels, Objective};
 use crate::task::text::{kept_or_trained, tokenizer_file};
@@ -18,14 +18,6 @@ use crate::task::text::{kept_or_trained, tokenizer_file};
 const PATH: &str = "task.data.path";
 const VALIDATION: &str = "task.data.validation";
 const VALIDATION_PATH: &str = "task.data.validation_path";
-
-/// The tokens of a text or of a pair.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tokens {
-    pub(super) ids: Vec<u32>,
-    /// As many, or none where the model has no use for them.
-    pub(super) type_ids: Vec<u32>,
-}
 
 /// What is learnt of a text.
 #[derive(Clone, Debug, PartialEq)]
@@ -222,81 +214,6 @@ fn item(example: &Example, path: &Path, targets: &Targets<'_>, encoder: &Encoder
     Ok(Item { tokens, target })
 }
 
-/// A tokenizer that truncates texts.
-#[derive(Debug)]
-pub(super) struct Encoder {
-    pub(super) tokenizer: Tokenizer,
-    seq_len: usize,
-    /// Special tokens at the end of the template, which truncation keeps.
-    n_closing: usize,
-    n_token_types: usize,
-}
-
-impl Encoder {
-    /// Refuses a `seq_len` without room for a text beside the special tokens.
-    pub(super) fn new(tokenizer: Tokenizer, seq_len: usize, n_token_types: usize) -> Result<Self> {
-        let (ids, plain) = (tokenizer.encode("a")?.ids, tokenizer.encode_plain("a")?);
-        // A template may leave the text out.
-        let Some(n_special) = ids.len().checked_sub(plain.len()) else {
-            let message = "the template of the tokenizer leaves the text out".to_owned();
-            return Err(Error::config(["task.tokenizer.path"], message));
-        };
-        // Found by its own tokens, not as the ordinary ones: "a" may be the unknown token, a special one.
-        let n_opening = ids.windows(plain.len().max(1)).position(|window| window == plain);
-        let n_closing = n_special - n_opening.unwrap_or(1).min(n_special);
-        if seq_len <= n_special {
-            let message = format!(
-                "`task.seq_len` = {seq_len} leaves no room for a text: the tokenizer adds {n_special} \
-                 special tokens to each"
-            );
-            return Err(Error::config(["task.seq_len"], message));
-        }
-        Ok(Self { tokenizer, seq_len, n_closing, n_token_types })
-    }
-
-    /// Refuses a `seq_len` without room for two texts, and token types that the model lacks.
-    fn check_pairs(&self) -> Result<()> {
-        let pair = self.tokenizer.encode_pair("a", "a")?;
-        let n_special = pair.ids.len().saturating_sub(2 * self.tokenizer.encode_plain("a")?.len());
-        let Self { seq_len, n_token_types, .. } = *self;
-        if seq_len < n_special + 2 {
-            let message = format!(
-                "`task.seq_len` = {seq_len} leaves no room for two texts: the tokenizer adds {n_special} \
-                 special tokens to each pair"
-            );
-            return Err(Error::config(["task.seq_len", "task.data.text_pair"], message));
-        }
-        let n_types = pair.type_ids.iter().max().map_or(0, |largest| *largest as usize + 1);
-        if n_token_types > 1 && n_types > n_token_types {
-            let message = format!(
-                "`task.n_token_types` = {n_token_types}, and the tokenizer gives a pair {n_types} types"
-            );
-            return Err(Error::config(["task.n_token_types", "task.data.text_pair"], message));
-        }
-        Ok(())
-    }
-
-    /// The tokens of a text or a pair, truncated to `seq_len`: of a pair the longer text first.
-    pub(super) fn encode(&self, Text { text, text_pair }: &Text) -> Result<Tokens> {
-        let Some(pair) = text_pair else {
-            return Ok(Tokens { ids: self.encode_one(text)?, type_ids: Vec::new() });
-        };
-        let pair = self.tokenizer.encode_pair_within(text, pair, self.seq_len)?;
-        // With one type or none, the model cannot tell them apart.
-        let has_types = self.n_token_types > 1;
-        let type_ids = if has_types { pair.type_ids } else { Vec::new() };
-        Ok(Tokens { ids: pair.ids, type_ids })
-    }
-
-    fn encode_one(&self, text: &str) -> Result<Vec<u32>> {
-        let mut ids = self.tokenizer.encode(text)?.ids;
-        if ids.len() > self.seq_len {
-            ids.drain(self.seq_len - self.n_closing..ids.len() - self.n_closing);
-        }
-        Ok(ids)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -384,15 +301,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_off_and_still_closed() {
-        let Data { encoder, .. } = data(&many(), None, |config| config.seq_len = 6).unwrap();
-        let ids = encoder.encode_one("text 123").unwrap();
-        let tokens: Vec<_> = ids.iter().filter_map(|&id| encoder.tokenizer.token(id)).collect();
-        assert_eq!(tokens, ["[CLS]", "t", "e", "x", "t", "[SEP]"]);
-        assert_eq!(encoder.encode_one("te").unwrap().len(), 4);
-    }
-
-    #[test]
     fn what_cannot_be_learnt_from_is_refused_by_name() {
         for (lines, validation, rule) in [
             ("a,x\n", None, "`task.data.validation` = 0.1 leaves"),
@@ -422,19 +330,6 @@ mod tests {
         config.tokenizer = TokenizerConfig::Char(CharConfig::default());
         change(&mut config);
         Data::new(&config, config.seq_len, 17, None).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn the_second_text_of_a_pair_has_its_own_type_and_the_longer_is_cut_off() {
-        let Data { encoder, train, .. } = pairs(|config| config.seq_len = 12).unwrap();
-        assert!(train.iter().all(|item| item.tokens.ids.len() <= 12));
-        let text = Text { text: "abc".to_owned(), text_pair: Some("defghijk".to_owned()) };
-        let Tokens { ids, type_ids } = encoder.encode(&text).unwrap();
-        let tokens: Vec<_> = ids.iter().filter_map(|&id| encoder.tokenizer.token(id)).collect();
-        assert_eq!(tokens.join(" "), "[CLS] a b c [SEP] d e f g h i [SEP]");
-        assert_eq!(type_ids, [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]);
-        let Data { encoder, .. } = pairs(|config| config.n_token_types = 0).unwrap();
-        assert_eq!(encoder.encode(&text).unwrap().type_ids, [0; 0]);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 mod batch;
 mod config;
 mod data;
+mod encoder;
 mod file;
 mod report;
 
@@ -44,7 +45,8 @@ use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::text::embedding_rows;
 use crate::task::{Evaluated, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use batch::{Rows, values};
-use data::{Data, Encoder, Item, Target, Tokens};
+use data::{Data, Item, Target};
+use encoder::{Encoder, Tokens};
 
 /// Tokens in one forward pass of an evaluation.
 const EVALUATION_TOKENS: usize = 1 << 14;
