@@ -1,4 +1,4 @@
-//! What a model reads of a picture, laid over it: a panel for each head of a layer, or for each layer.
+//! Attention maps of a picture, laid over it: a panel for each head of a layer, or for each layer.
 
 use anyhow::Result;
 use tealight_model::models::read_out::ReadOut;
@@ -42,7 +42,7 @@ pub(crate) fn layers(
     selection: Option<MapSelection>,
 ) -> Result<Vec<(String, Drawing)>> {
     let layer = |layer: &AttentionMap| -> Result<(String, Drawing)> {
-        let panels = chosen(maps.reads(layer)?, selection);
+        let panels = chosen(maps.query_weights(layer)?, selection);
         let title = format!("attention weights, {}", layer.name);
         Ok((file_name(&layer.name, maps), Sheet { title, what: reader(maps), maps, panels }.draw()))
     };
@@ -50,8 +50,8 @@ pub(crate) fn layers(
 }
 
 /// The maps to draw with their names.
-fn chosen(reads: Vec<Vec<f32>>, selection: Option<MapSelection>) -> Vec<(String, Vec<f32>)> {
-    let n = reads.len();
+fn chosen(weights: Vec<Vec<f32>>, selection: Option<MapSelection>) -> Vec<(String, Vec<f32>)> {
+    let n = weights.len();
     let (shows_mean, n_shown) = match selection {
         Some(MapSelection::Mean) => (true, 0),
         Some(MapSelection::First(first)) => (false, first.min(n)),
@@ -59,9 +59,9 @@ fn chosen(reads: Vec<Vec<f32>>, selection: Option<MapSelection>) -> Vec<(String,
         None if n > MAX_MAPS => (true, FEW_MAPS),
         None => (n > 1, n),
     };
-    let mean = shows_mean.then(|| (format!("mean of {n} heads"), mean_of(&reads)));
+    let mean = shows_mean.then(|| (format!("mean of {n} heads"), mean_of(&weights)));
     let name = |i: usize| if n == 1 { "weights".to_owned() } else { format!("head {}", i + 1) };
-    let shown = reads.into_iter().take(n_shown).enumerate();
+    let shown = weights.into_iter().take(n_shown).enumerate();
     mean.into_iter().chain(shown.map(|(i, values)| (name(i), values))).collect()
 }
 

@@ -56,8 +56,8 @@ fn of_pictures(run: &RunData, weights: &Weights, settings: &images::Config) -> R
     let held_out = (0..N_INPUTS).filter_map(|index| task.held_out(index));
     let inputs = held_out.map(|(picture, name, _)| {
         let maps = task.attention_maps_of(model, &picture)?;
-        let reads = task.reads(model, picture, None)?;
-        let layers = over_picture::layers(&reads, Some(MapSelection::Mean))?;
+        let of_read_out = task.picture_maps(model, picture, None)?;
+        let layers = over_picture::layers(&of_read_out, Some(MapSelection::Mean))?;
         anyhow::Ok(Input { is_picture: true, ..Input::new(name, &maps, layers)? })
     });
     Ok(Attention { inputs: inputs.collect::<Result<_>>()? })

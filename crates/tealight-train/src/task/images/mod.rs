@@ -3,10 +3,10 @@
 //! The pictures come from files, or are drawn ([`crate::data::images`]). A run keeps the classes (`labels.json`), and
 //! size, mean and deviation (`pictures.json`): its model is used without the pictures.
 
-mod attending;
 mod batch;
 mod config;
 mod illustrations;
+mod picture_maps;
 mod preprocessing;
 mod report;
 
@@ -25,9 +25,9 @@ pub use crate::data::images::augment;
 pub use crate::data::images::source::SourceConfig;
 pub use crate::data::images::{Colour, Filter, Fit, Picture};
 pub use crate::task::class_scores::ClassScore;
-pub use attending::{PictureMaps, Query};
 pub use batch::Batch;
 pub use config::Config;
+pub use picture_maps::{PictureMaps, Query};
 pub use preprocessing::{Preprocessing, Resize};
 pub use report::{Mistake, Report};
 

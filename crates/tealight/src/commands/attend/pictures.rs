@@ -1,4 +1,4 @@
-//! `tealight attend MODEL PICTURE`: what a model reads of a picture, drawn over it.
+//! `tealight attend MODEL PICTURE`: the attention maps of a picture, drawn over it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(super) fn run(
         );
     }
     let picture = task.preprocessing().open(path)?;
-    let maps = task.reads(model, picture, args.patch)?;
+    let maps = task.picture_maps(model, picture, args.patch)?;
     if args.json {
         return print_json(&as_json(&args.sequence, &maps)?);
     }
@@ -62,9 +62,9 @@ pub(super) fn run(
 fn as_text(maps: &PictureMaps) -> Result<String> {
     let mut text = String::new();
     for layer in &maps.layers {
-        let reads = maps.reads(layer)?;
-        writeln!(text, "{}, mean of {} maps, in percent", layer.name, reads.len())?;
-        write_grid(&mut text, maps, &mean_of(&reads))?;
+        let weights = maps.query_weights(layer)?;
+        writeln!(text, "{}, mean of {} maps, in percent", layer.name, weights.len())?;
+        write_grid(&mut text, maps, &mean_of(&weights))?;
     }
     if let Some(last) = maps.rollout().ok().and_then(|layers| layers.into_iter().next_back()) {
         writeln!(text, "attention rollout, in percent")?;
@@ -85,7 +85,7 @@ fn write_grid(text: &mut String, maps: &PictureMaps, values: &[f32]) -> Result<(
     Ok(())
 }
 
-/// All weights, and what the query reads by layer.
+/// All weights, and those of the query by layer.
 fn as_json(path: &str, maps: &PictureMaps) -> Result<Value> {
     let layer = |layer: &AttentionMap| -> Result<Value> {
         let AttentionMap { name, queries, maps: of_layer, .. } = layer;
@@ -94,7 +94,7 @@ fn as_json(path: &str, maps: &PictureMaps) -> Result<Value> {
             "positions": queries,
             "row_sum": of_layer.row_sum,
             "weights": matrices(&of_layer.weights)?,
-            "reads": maps.reads(layer)?,
+            "reads": maps.query_weights(layer)?,
         }))
     };
     let layers: Vec<Value> = maps.layers.iter().map(layer).collect::<Result<_>>()?;

@@ -1,7 +1,7 @@
-//! What a model reads of a picture, layer by layer.
+//! Attention maps of a picture: the attention weights of a query in each layer, and their rollout over the layers.
 //!
 //! ```text
-//! reads_l = Σ_t q_t W_l[t]                       W_l: the weights of a head of layer l, q: the shares of the query
+//! weights_l = Σ_t q_t W_l[t]                     W_l: the weights of a head of layer l, q: the shares of the query
 //! rollout_l = q A_l A_{l−1} … A_1                A = ½ (mean of W over the heads) + ½ I
 //! ```
 //!
@@ -19,23 +19,23 @@ use crate::data::images::Picture;
 use crate::error::{Error, Result};
 use crate::task::attention_map::AttentionMap;
 
-/// Whose reading is shown.
+/// The positions whose attention weights are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// That of what is classified.
+    /// The positions that the class is predicted from, with the shares of the read-out.
     ReadOut(ReadOut),
-    /// That of the patch in this row and column, counted from 0.
+    /// The patch in this row and column, counted from 0.
     Patch(usize, usize),
 }
 
-/// What a model reads of a picture.
+/// The attention weights of all layers for a picture, with a query.
 #[derive(Debug)]
 pub struct PictureMaps {
     /// The picture in the size and colour that the model reads.
     pub picture: Picture,
     /// Where its patches are among the positions.
     pub grid: Grid,
-    /// Whose reading it is.
+    /// The query.
     pub query: Query,
     /// `(n_tokens)`: the share of each position in the query; their sum is 1.
     pub shares: Vec<f32>,
@@ -60,11 +60,12 @@ impl Images {
         Ok(AttentionMap::of_layers("layer", &positions, layers))
     }
 
-    /// What `model` reads of a picture: the read-out, or the patch in this row and column, counted from 0.
+    /// The attention maps of a picture with a query: the patch in this row and column, counted from 0, or else the
+    /// read-out.
     ///
     /// # Errors
     /// If there is no such patch.
-    pub fn reads(
+    pub fn picture_maps(
         &self,
         model: &ImageClassifier,
         picture: Picture,
@@ -99,19 +100,19 @@ fn no_patch(Grid { rows, columns, .. }: Grid, row: usize, column: usize) -> Erro
 }
 
 impl PictureMaps {
-    /// What the query reads in a layer, by each map: `(n_maps, n_tokens)`.
-    pub fn reads(&self, layer: &AttentionMap) -> Result<Vec<Vec<f32>>> {
+    /// The attention weights of the query in a layer: `(n_maps, n_tokens)`.
+    pub fn query_weights(&self, layer: &AttentionMap) -> Result<Vec<Vec<f32>>> {
         let weights = weights(layer)?; // (n_maps, n_tokens, n_tokens)
         let (n_maps, n, n_keys) = weights.dims3()?;
         let shares = Tensor::from_slice(&self.shares, (1, 1, n), &Device::Cpu)?;
-        let reads = shares.broadcast_matmul(&weights)?; // (n_maps, 1, n_tokens)
-        Ok(reads.reshape((n_maps, n_keys))?.to_vec2()?)
+        let of_query = shares.broadcast_matmul(&weights)?; // (n_maps, 1, n_tokens)
+        Ok(of_query.reshape((n_maps, n_keys))?.to_vec2()?)
     }
 
     /// The attention rollout up to each layer, for the query: `(n_layers, n_tokens)`.
     ///
     /// # Errors
-    /// If the weights of a layer are no shares of what it reads.
+    /// If the rows of the weights of a layer do not sum to 1.
     pub fn rollout(&self) -> Result<Vec<Vec<f32>>> {
         let transitions = self.layers.iter().map(transition).collect::<Result<Vec<_>>>()?;
         let shares = Tensor::from_slice(&self.shares, (1, self.shares.len()), &Device::Cpu)?;
@@ -126,7 +127,7 @@ impl PictureMaps {
     }
 }
 
-/// The weights of the picture: `(n_maps, n_tokens, n_tokens)`, in f32 on the CPU.
+/// The weights of all positions: `(n_maps, n_tokens, n_tokens)`, in f32 on the CPU.
 fn weights(layer: &AttentionMap) -> Result<Tensor> {
     let weights = layer.maps.weights.get(0)?.to_dtype(DType::F32)?;
     Ok(weights.to_device(&Device::Cpu)?.contiguous()?)
@@ -180,12 +181,12 @@ mod tests {
     }
 
     #[test]
-    fn a_query_reads_the_mean_of_its_rows() -> Result<()> {
+    fn the_weights_of_a_query_are_the_mean_of_its_rows() -> Result<()> {
         let mut maps = maps(RowSum::One);
         maps.shares = vec![0.5, 0., 0.5];
-        let reads = maps.reads(&maps.layers[0])?;
-        assert_close(&reads[0], [0.25, 0.125, 0.625]);
-        assert_close(&reads[1], [0.55, 0.45, 0.]);
+        let weights = maps.query_weights(&maps.layers[0])?;
+        assert_close(&weights[0], [0.25, 0.125, 0.625]);
+        assert_close(&weights[1], [0.55, 0.45, 0.]);
         Ok(())
     }
 
