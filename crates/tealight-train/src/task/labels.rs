@@ -18,7 +18,7 @@ const FORMAT_VERSION: u64 = 1;
 const THRESHOLD: f64 = 0.5;
 
 names! {
-    /// `task.objective`: what is learnt of a text.
+    /// `task.objective`: the target of a text, and so the loss.
     pub enum Objective {
         /// Which one of several classes it belongs to: cross-entropy.
         "classes" => Classes,
@@ -73,7 +73,7 @@ impl Labels {
         Self::new(objective, outputs.labels.clone())
     }
 
-    /// What `transformers` is told of the outputs of a model with this read-out.
+    /// The keys of `config.json` by which `transformers` knows the outputs of a model with this read-out.
     pub(crate) fn for_hugging_face(&self, read_out: ReadOut) -> Classification {
         let problem_type = Some(match self.objective {
             Objective::Classes => ProblemType::SingleLabel,
@@ -98,7 +98,7 @@ impl Labels {
         &self.names
     }
 
-    /// What the outputs are.
+    /// What the outputs predict.
     pub fn objective(&self) -> Objective {
         self.objective
     }
@@ -109,7 +109,7 @@ impl Labels {
     }
 }
 
-/// What a model makes of a text or a picture.
+/// The labels that a model gives to a text or a picture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classified {
     /// The likeliest class; or the labels with a probability above one half, the likeliest first; or the name of

@@ -1,4 +1,4 @@
-//! Batches of texts with what is learnt of them, and the losses.
+//! Batches of texts with their targets, and the losses.
 //!
 //! ```text
 //! classes      −log softmax(x)_class                        mean over texts
@@ -53,7 +53,7 @@ impl Rows {
     }
 }
 
-/// A batch of texts with what is learnt of them.
+/// A batch of texts with their targets.
 #[derive(Debug)]
 pub struct Batch {
     pub(super) rows: Rows,
@@ -124,7 +124,7 @@ impl Batch {
         })
     }
 
-    /// What `logits (batch, n_classes)` predict, row by row: a class, a 0 or 1 for each label, or a number.
+    /// The predictions of `logits (batch, n_classes)`, row by row: a class, a 0 or 1 for each label, or a number.
     pub(super) fn predictions(&self, logits: &Tensor) -> Result<Vec<f64>> {
         let rows = values(logits)?;
         Ok(match self.objective {

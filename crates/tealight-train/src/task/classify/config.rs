@@ -19,7 +19,7 @@ const MAX_SEQ_LEN: u64 = 1 << 16;
 settings! {
     /// `[task] kind = "classify"`
     pub struct Config {
-        /// What is learnt of a text.
+        /// The target of a text, and so the loss.
         pub objective: Objective = Objective::Classes,
         /// The labels in the order of the model's outputs; those of the training texts in ascending order when
         /// absent. Of two, the second is the positive one of the F1.

@@ -1,4 +1,4 @@
-//! The texts of both splits as tokens, with what is learnt of them.
+//! The texts of both splits as token ids, each with its target.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ const PATH: &str = "task.data.path";
 const VALIDATION: &str = "task.data.validation";
 const VALIDATION_PATH: &str = "task.data.validation_path";
 
-/// What is learnt of a text.
+/// What the model should predict for a text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Target {
     Class(u32),
@@ -28,7 +28,7 @@ pub(super) enum Target {
     Number(f64),
 }
 
-/// A text and what is learnt of it.
+/// A text and its target.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Item {
     pub(super) tokens: Tokens,
@@ -77,15 +77,15 @@ impl Data {
         if text_pair.is_some() {
             encoder.check_pairs()?;
         }
-        let read_labels = Targets::new(config, &labels);
-        let of = |examples: &[Example], path: &Path| -> Result<Vec<Item>> {
-            let items = examples.par_iter().map(|one| item(one, path, &read_labels, &encoder));
+        let targets = Targets::new(config, &labels);
+        let items = |examples: &[Example], path: &Path| -> Result<Vec<Item>> {
+            let items = examples.par_iter().map(|one| item(one, path, &targets, &encoder));
             // The first fault of the file, whichever thread finds one first.
             items.collect::<Vec<_>>().into_iter().collect()
         };
-        let mut held_out = of(&validation, validation_path.as_ref().unwrap_or(path))?;
+        let mut held_out = items(&validation, validation_path.as_ref().unwrap_or(path))?;
         held_out.sort_by_key(|item| std::cmp::Reverse(item.tokens.ids.len()));
-        let train = of(&train, path)?;
+        let train = items(&train, path)?;
         Ok(Self { train, validation: held_out, labels, encoder, files })
     }
 }
@@ -166,7 +166,7 @@ fn split(examples: Vec<Example>, share: f64, seed: u64) -> Result<(Vec<Example>,
     Ok((train, validation))
 }
 
-/// Turns what a file says of a text into what is learnt.
+/// Converts the labels of a file into targets.
 struct Targets<'a> {
     classes: BTreeMap<&'a str, u32>,
     /// Whether the settings list the labels.
@@ -178,6 +178,8 @@ impl<'a> Targets<'a> {
         Self { classes: labels.by_name(), are_listed: config.labels.is_some() }
     }
 
+    /// # Errors
+    /// If the label is unknown, as the end of a sentence that begins with the line.
     fn of(&self, label: &Label) -> Result<Target, String> {
         Ok(match label {
             Label::Class(class) => Target::Class(self.class(class)?),

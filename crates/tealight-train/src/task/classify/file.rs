@@ -24,7 +24,7 @@ pub struct Text {
     pub text_pair: Option<String>,
 }
 
-/// What a file says of a text.
+/// The label that a file gives a text, in the form that the objective needs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Label {
     /// Its class; numbers and booleans as JSON writes them.
@@ -99,7 +99,7 @@ pub(super) fn read(
     Ok(examples)
 }
 
-/// The texts of a file, whatever it says of them.
+/// The texts of a file, with or without labels.
 pub(super) fn texts(path: &Path, config: &DataConfig) -> Result<Vec<Text>> {
     let text_pair = Some(config.text_pair.as_deref().unwrap_or(TEXT_PAIR));
     let fields = Fields { text: &config.text, text_pair, label: None };

@@ -5,8 +5,8 @@
 //! [CLS] the harbour is sunny [SEP] it rains in town [SEP]      →  "not_equivalent"
 //! ```
 //!
-//! The texts and what is learnt of them come from a file. A run keeps the tokenizer and the labels: its model is
-//! used without the texts.
+//! The texts and their labels come from a file. A run keeps the tokenizer and the labels: its model is used
+//! without the texts.
 
 mod batch;
 mod config;
@@ -51,7 +51,7 @@ use encoder::{Encoder, Tokens};
 /// Tokens in one forward pass of an evaluation.
 const EVALUATION_TOKENS: usize = 1 << 14;
 
-/// The task: texts as tokens, with what is learnt of them.
+/// The task: texts as token ids, with their targets.
 #[derive(Debug)]
 pub struct Classify {
     config: Config,
@@ -135,7 +135,7 @@ impl Classify {
         file::texts(path, &self.config.data)
     }
 
-    /// What `model` makes of texts, in their order: as the pipeline `text-classification` of `transformers`.
+    /// The labels that `model` gives to texts, in their order: as the pipeline `text-classification` of `transformers`.
     pub fn classify(&self, model: &Classifier, texts: &[Text]) -> Result<Vec<Classified>> {
         let tokens = texts.iter().map(|text| self.tokens(text)).collect::<Result<Vec<_>>>()?;
         let lens: Vec<usize> = tokens.iter().map(|text| text.ids.len()).collect();

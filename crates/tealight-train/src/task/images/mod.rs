@@ -158,7 +158,7 @@ impl Images {
         &self.labels
     }
 
-    /// How files become what the model reads.
+    /// The preprocessing of picture files.
     pub fn preprocessing(&self) -> &Preprocessing {
         &self.preprocessing
     }
@@ -197,7 +197,8 @@ impl Images {
         self.batches.tensor(&pixels)
     }
 
-    /// What `model` makes of pictures, in their order: as the pipeline `image-classification` of `transformers`.
+    /// The labels that `model` gives to pictures, in their order: as the pipeline `image-classification` of
+    /// `transformers`.
     pub fn classify(
         &self,
         model: &ImageClassifier,
