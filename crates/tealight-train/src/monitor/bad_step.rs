@@ -111,7 +111,7 @@ impl Default for BadStepState {
     }
 }
 
-/// What to do about a step.
+/// The decision about a step: its update is applied, or not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum StepVerdict {
     Apply,

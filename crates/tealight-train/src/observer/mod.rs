@@ -58,7 +58,7 @@ pub enum Event<'a> {
         /// One element per attention layer.
         maps: &'a [AttentionMap],
     },
-    /// What the evaluated model makes of the fixed examples of its task.
+    /// The answers of the evaluated model to the fixed examples of its task.
     Samples {
         /// Number of updates done.
         step: u64,

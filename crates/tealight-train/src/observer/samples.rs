@@ -1,4 +1,4 @@
-//! `samples.jsonl`: what the model makes of a few fixed examples, one line per evaluation and example.
+//! `samples.jsonl`: the answers of the model to a few fixed examples, one line per evaluation and example.
 //!
 //! ```text
 //! {"step":500,"example":0,"input":"It was [MASK] in Oslo.","truth":["sunny"],

@@ -1,4 +1,4 @@
-//! What building a task takes from a run.
+//! The settings of a run that a task is built with.
 
 use std::fmt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tealight_model::ModelConfig;
 
 use crate::data::progress::{Progress, Stage};
 
-/// What building a task takes from a run.
+/// The settings of a run that a task is built with.
 #[derive(Clone, Copy)]
 pub struct TaskContext<'a> {
     /// Seed of all random draws.

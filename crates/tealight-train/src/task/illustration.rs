@@ -1,4 +1,4 @@
-//! What a report shows as a picture; the command line draws it.
+//! The pictures of a report, which the command line draws.
 
 use crate::data::images::Picture;
 
@@ -14,9 +14,9 @@ pub enum Illustration {
     },
     /// Pictures side by side, each with lines of text below it.
     Sheet {
-        /// What they are.
+        /// The title of the sheet.
         title: String,
-        /// What the lines say.
+        /// Explains the lines.
         caption: String,
         /// The pictures.
         pictures: Vec<Captioned>,

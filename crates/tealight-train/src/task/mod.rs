@@ -1,4 +1,4 @@
-//! Tasks: what a model is trained on, how it is measured, and what the commands need of both.
+//! Tasks: the data and the loss that a model is trained with, its metrics, and its report.
 //!
 //! A task is a folder here and one line in the list of [`TaskConfig`]. Its settings implement [`TaskSettings`] and
 //! [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report [`TaskReport`]. Code for any task is a
@@ -52,7 +52,7 @@ pub use illustration::{Captioned, Illustration};
 macro_rules! tasks {
     ($($(#[doc = $doc:literal])* $kind:literal => $variant:ident ($settings:ty)),+ $(,)?) => {
         choice! {
-            /// `[task]`: what is learned from what.
+            /// `[task]`: the data, and the targets that a model learns.
             pub enum TaskConfig: TaskSettings {
                 $($(#[doc = $doc])* $kind => $variant ($settings)),+
             }
@@ -307,7 +307,7 @@ pub trait Task: Sync {
         Ok(Vec::new())
     }
 
-    /// What the model makes of a few fixed examples of the validation split; by default none. It draws no random
+    /// The answers of the model to a few fixed examples of the validation split; by default none. It draws no random
     /// numbers that anything else draws, and takes a small part of the time of an evaluation. `model` is built without
     /// gradients.
     fn samples(&self, _model: &Self::Model) -> Result<Vec<Sample>> {
@@ -321,9 +321,9 @@ pub trait Task: Sync {
     }
 }
 
-/// A task in the list of [`TaskConfig`]: what runs and commands need beside training.
+/// A task in the list of [`TaskConfig`]: the functions that runs and commands need beside training.
 pub trait RegisteredTask: Task + Sized {
-    /// How good a trained model is, beside its baselines.
+    /// The scores of a trained model, beside its baselines.
     type Report: TaskReport<Self>;
 
     /// Evaluates `model`, which is built without gradients.
@@ -331,7 +331,7 @@ pub trait RegisteredTask: Task + Sized {
         Self::Report::new(self, model)
     }
 
-    /// What a report shows as pictures, with the names of their files; by default none.
+    /// The pictures of a report, with the names of their files; by default none.
     fn illustrations(&self, _report: &Self::Report) -> Vec<(&'static str, Illustration)> {
         Vec::new()
     }
@@ -353,7 +353,7 @@ pub trait RegisteredTask: Task + Sized {
         Vec::new()
     }
 
-    /// What a user should know of the data, such as how many files are left out; a line for each.
+    /// Remarks on the data for the user, such as the number of files that are left out; a line for each.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }

@@ -1,16 +1,16 @@
-//! What a model makes of a few fixed examples, to be looked at over the steps of a run.
+//! The answers of a model to a few fixed examples, which a user compares over the steps of a run.
 
 use serde::{Deserialize, Serialize};
 
-/// A fixed example, and what the model makes of it.
+/// A fixed example, and the model's answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// What the model reads.
+    /// The input of the model.
     pub input: String,
-    /// What is right, if that is known: one text, or one for each mask.
+    /// The right answer, if it is known: one text, or one for each mask.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub truth: Vec<String>,
-    /// What the model writes.
+    /// The text that the model writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// The likeliest answers, the likeliest first: once, or once for each mask.

@@ -1,4 +1,4 @@
-//! What tasks of text share: a corpus as tokens, and its sequences in both splits.
+//! The data of the language models: a corpus as token ids, and its sequences in both splits.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The training loop and what it works on.
+//! The training loop and the session that it trains.
 //!
 //! ```text
 //! Session       task, model, optimizer, progress                                session.rs

@@ -1,4 +1,4 @@
-//! What a run writes while it trains: checkpoints, and events to observers.
+//! The outputs of a run while it trains: checkpoints, and events for observers.
 //!
 //! Where several ranks train together, rank 0 alone writes. All ranks call the functions here, and an error of rank 0
 //! is an error of all.

@@ -9,7 +9,7 @@ use tealight_ops::rng::Stream;
 use crate::error::Result;
 use crate::task::metrics::Measures;
 
-/// What a pass needs besides the batch.
+/// The inputs of a pass besides the batch.
 #[derive(Clone, Copy)]
 pub(crate) struct PassContext<'a> {
     /// Random numbers of dropout.

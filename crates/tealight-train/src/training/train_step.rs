@@ -18,7 +18,7 @@ use crate::monitor::gradient_audit::audit;
 use crate::task::Task;
 use crate::task::metrics::Measures;
 
-/// What became of a step.
+/// The outcome of a step.
 pub(crate) enum StepOutcome {
     /// The parameters were updated.
     Updated(StepMetrics),
@@ -103,7 +103,7 @@ pub(crate) fn train_step<T: Task>(
     Ok(StepOutcome::Updated(StepMetrics { loss, lr, grad_norm, measures, n_tokens }))
 }
 
-/// What is wrong with a step whose update is not made.
+/// The report of a step whose update is not made.
 fn report<T: Task>(
     session: &Session<T>,
     fault: StepFault,

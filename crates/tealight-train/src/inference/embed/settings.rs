@@ -31,8 +31,8 @@ pub enum Normalize {
     Returned,
 }
 
-/// What a model says about its embeddings beside its parameters. The default is sentence-transformers' for a folder
-/// without such files: mean pooling, not normalised.
+/// The settings of a model's embeddings, which files beside its parameters give. The default is
+/// sentence-transformers' for a folder without such files: mean pooling, not normalised.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The poolings, whose vectors are concatenated.

@@ -1,4 +1,4 @@
-//! The vectors of texts, and which are near each other.
+//! The vectors of texts, and the nearest neighbours of each.
 
 use candle_core::{Device, Tensor};
 

@@ -1,4 +1,4 @@
-//! How well a causal language model predicts all of the held-out text.
+//! The scores of a causal language model on all of the held-out text.
 
 use std::collections::BTreeMap;
 use std::f64::consts::LN_2;

@@ -1,4 +1,4 @@
-//! What a report shows as pictures.
+//! The pictures of a report: the confusion matrix, and mistakes side by side.
 
 use super::Images;
 use super::report::{Mistake, Report};

@@ -1,4 +1,5 @@
-//! How files become what a trained model reads: kept with a run, so that the model is used without its data.
+//! The preprocessing of picture files: resizes them and normalises their pixel values, as the model was trained. A run
+//! keeps its settings, so that the model is used without its data.
 
 use std::path::Path;
 
@@ -28,7 +29,7 @@ pub enum Resize {
     ShorterSide(usize),
 }
 
-/// The size of all pictures, and how others get it. Serialised as the file.
+/// The size, the colours and the normalisation of all pictures, and how others are resized. Serialised as the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preprocessing {
@@ -54,7 +55,7 @@ pub struct Preprocessing {
 }
 
 impl Preprocessing {
-    /// For pictures of this size and normalisation; how others get it is as `config` says.
+    /// For pictures of this size and normalisation; others are resized as `config` says.
     pub fn new(config: &Config, size: PictureSize, normalisation: Normalisation) -> Self {
         let PictureSize { height, width, channels } = size;
         let colour = if channels == 1 { Colour::Grey } else { Colour::Rgb };
@@ -86,7 +87,7 @@ impl Preprocessing {
         Self { resize, ..Self::new(&config, size, normalisation) }
     }
 
-    /// That in the directory of a run.
+    /// The preprocessing in the directory of a run.
     pub fn read(run: &Path) -> Result<Self> {
         let path = run.join(FILE);
         let read: Self = read_json(&path, FORMAT_VERSION)?;

@@ -1,4 +1,4 @@
-//! How well a model finds the classes of held-out pictures, beside its baselines.
+//! The scores of a model that gives each held-out picture one class, beside its baselines.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! How well a model finds the values of expressions, beside baselines that hardly read them.
+//! The accuracy of the values that a model predicts for expressions, beside baselines that know at most the outermost
+//! operation.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! How well a masked language model predicts held-out tokens, beside a baseline that reads nothing.
+//! The scores of a masked language model on held-out tokens, beside a baseline that always predicts the same token.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,7 +38,7 @@ pub struct Report {
     pub weather: Vec<Weather>,
 }
 
-/// A prediction that reads nothing.
+/// The prediction of one token for every mask.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Baseline {
     /// The token.

@@ -1,4 +1,4 @@
-//! How well a model writes the targets of held-out pairs.
+//! The scores of the targets that a model writes for held-out pairs.
 
 use std::collections::BTreeMap;
 use std::fmt;

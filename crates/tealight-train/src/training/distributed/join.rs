@@ -1,4 +1,4 @@
-//! Before the first step: ranks make sure that they are about to do the same.
+//! Checks before the first step that all ranks have the same program, settings, data and parameters.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::task::Task;
 use crate::training::session::Session;
 use crate::training::shards::{Owners, Shards};
 
-/// What has to be the same on all ranks, beside the settings and the parameters.
+/// The program and the data of a rank, which have to be the same on all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The program: its version and a digest of its file.
     pub program: String,
-    /// What its command line asks for, beside settings: such as `resume the run and stop after step 5`.
+    /// The request of its command line, beside settings: such as `resume the run and stop after step 5`.
     pub arguments: String,
     /// The files of the data.
     pub data: Vec<DataFile>,

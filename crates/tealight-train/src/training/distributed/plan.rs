@@ -1,4 +1,4 @@
-//! Which gradients travel together, and which rank adds up which of them.
+//! The plan of an exchange: buckets of gradients that travel together, and the shard of each that a rank adds up.
 //!
 //! ```text
 //! parameters, last first     │ output │ layer.1.… │ layer.0.… │ embedding │

@@ -35,7 +35,7 @@ pub(crate) struct SharedStep {
     is_stop_requested: bool,
 }
 
-/// What a rank has computed of a step that it shares with others.
+/// The part of a shared step that a rank has computed.
 #[derive(Debug)]
 pub(crate) struct PartialStep {
     /// The gradients of all micro-batches but the last, summed over subtrees.
@@ -43,7 +43,7 @@ pub(crate) struct PartialStep {
     n_micro_batches: u64,
     /// By parameter.
     has_gradient: Vec<bool>,
-    /// What is reported of each micro-batch.
+    /// The numbers of each micro-batch.
     micro_batches: Vec<MicroBatch>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct MicroBatch {
     n_tokens: Option<u64>,
 }
 
-/// What a rank tells the others about a step.
+/// The message about a step that a rank sends to the others.
 #[derive(Debug, Serialize, Deserialize)]
 struct PartialStepReport {
     micro_batches: Vec<MicroBatch>,

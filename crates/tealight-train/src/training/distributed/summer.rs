@@ -1,4 +1,5 @@
-//! The sums of a bucket over all ranks: what a rank sends and receives, and in which order it adds.
+//! Sums the gradients of a bucket over all ranks: each rank adds up its shard in a fixed order, and sends the sum to
+//! those that need it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,12 +20,12 @@ const MAX_LEN: usize = 1 << 28;
 /// changes no sum.
 pub(crate) type Partials = Vec<Option<Tensor>>;
 
-/// Which sums a rank needs.
+/// The sums that a rank needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NeededSums {
     /// All of them.
     All,
-    /// Those of its own shard, as it alone updates these parameters.
+    /// The sums of its own shard, as it alone updates these parameters.
     OwnShard,
 }
 

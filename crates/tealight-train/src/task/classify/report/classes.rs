@@ -1,4 +1,4 @@
-//! How well a classifier finds the classes of held-out texts.
+//! The scores of a model that gives each held-out text one class.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! How near the predicted numbers of held-out texts are.
+//! The errors and the correlations of the numbers that a model predicts for held-out texts.
 
 use std::collections::BTreeMap;
 use std::fmt;

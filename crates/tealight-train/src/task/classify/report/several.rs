@@ -1,4 +1,4 @@
-//! How well a model finds the labels of held-out texts, any number of each.
+//! The scores of a model that gives each held-out text any number of labels.
 
 use std::collections::BTreeMap;
 use std::fmt;
