@@ -22,7 +22,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Of the class `class` in a matrix of `(label, prediction)`.
+    /// The counts of the class `class` in a matrix of `(label, prediction)`.
     fn of_class(confusion: &[Vec<u64>], class: usize) -> Self {
         let found = confusion[class][class];
         let predicted: u64 = confusion.iter().map(|row| row[class]).sum();
@@ -30,7 +30,7 @@ impl Counts {
         Self { found, wrong: predicted - found, missed: given - found }
     }
 
-    /// Of each class of such a matrix.
+    /// The counts of each class in such a matrix.
     pub(super) fn of_classes(confusion: &[Vec<u64>]) -> Vec<Self> {
         (0..confusion.len()).map(|class| Self::of_class(confusion, class)).collect()
     }

@@ -87,7 +87,7 @@ struct Score {
 }
 
 impl Score {
-    /// Of the probabilities of each picture and its class.
+    /// The means over pictures, each given as the probabilities of all classes and its own class.
     fn of<'a>(rows: impl ExactSizeIterator<Item = (&'a [f64], usize)>) -> Self {
         let n = rows.len() as f64;
         let (mut right, mut nll) = (0., 0.);

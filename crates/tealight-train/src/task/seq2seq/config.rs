@@ -62,7 +62,7 @@ impl TaskSettings for Config {
         absolute_path(path)
     }
 
-    /// Of the encoder and of the decoder.
+    /// The positions that the encoder and the decoder read.
     fn reads(&self, _model: &ModelConfig) -> Vec<Reads> {
         vec![Reads::Everything, Reads::Past]
     }

@@ -66,7 +66,7 @@ struct PartialStepReport {
 }
 
 impl PartialStep {
-    /// Of a step of `n_micro_batches`, those of all ranks together.
+    /// An empty part of a step of `n_micro_batches`, those of all ranks together.
     pub(crate) fn new(n_micro_batches: u64) -> Self {
         let sums = PairwiseSum::new(n_micro_batches);
         Self { sums, n_micro_batches, has_gradient: Vec::new(), micro_batches: Vec::new() }
@@ -102,7 +102,7 @@ impl PartialStep {
         Ok(self)
     }
 
-    /// Takes what is reported of a micro-batch; its gradients.
+    /// Records the numbers of a micro-batch, and returns its gradients.
     fn record(&mut self, pass: Pass) -> Result<Gradients> {
         let Pass { gradients, measures, count, n_tokens } = pass;
         self.micro_batches.push(MicroBatch { measures: measures.values()?, count, n_tokens });

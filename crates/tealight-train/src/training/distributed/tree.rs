@@ -30,7 +30,7 @@ pub(crate) struct Node<T> {
 }
 
 impl<T> PairwiseSum<T> {
-    /// Of a tree with `n_leaves` leaves in all.
+    /// No node yet of a tree with `n_leaves` leaves in all.
     pub(crate) fn new(n_leaves: u64) -> Self {
         Self { n_leaves, nodes: Vec::new() }
     }

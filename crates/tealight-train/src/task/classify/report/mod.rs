@@ -26,11 +26,11 @@ use crate::task::labels::{Labels, Objective};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Report {
-    /// Of `objective = "classes"`.
+    /// The scores under `objective = "classes"`.
     Classes(ClassesReport),
-    /// Of `objective = "labels"`.
+    /// The scores under `objective = "labels"`.
     Labels(LabelsReport),
-    /// Of `objective = "regression"`.
+    /// The scores under `objective = "regression"`.
     Regression(RegressionReport),
 }
 

@@ -48,7 +48,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Of the labels and the predictions of each text.
+    /// Counts the labels and the predictions of each text.
     fn new<'a>(n_labels: usize, texts: impl IntoIterator<Item = (&'a [bool], Vec<bool>)>) -> Self {
         let labels = vec![Counts::default(); n_labels];
         let mut counted = Self { labels, n_right: 0, n_texts: 0 };
