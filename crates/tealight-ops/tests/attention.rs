@@ -376,7 +376,15 @@ fn what_does_not_fit_is_refused() -> Result<()> {
         assert!(error.contains(expected), "{error}");
     };
     let with = |options: Options<'_>| attention(query, key, value, &options);
-    refused(attention(query, key, &value.narrow(2, 0, 5)?, &plain), "[2, 2, 5, 3]");
+    let short = value.narrow(2, 0, 5)?;
+    refused(
+        attention(query, key, &short, &plain),
+        "value [2, 2, 5, 3]: expected (batch, n_heads, q_len, head_dim), (batch, n_kv_heads,",
+    );
+    refused(
+        attention(query, key, &short, &Options { layout: Layout::HeadsLast, ..plain }),
+        "expected (batch, q_len, n_heads, head_dim), (batch, kv_len, n_kv_heads, head_dim)",
+    );
     refused(
         attention(&query.narrow(1, 0, 5)?, key, value, &plain),
         "2 heads of keys do not divide 5",

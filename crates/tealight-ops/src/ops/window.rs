@@ -26,7 +26,10 @@ impl Window {
         let room = (len + 2 * padding).checked_sub(size);
         match room {
             Some(room) if stride > 0 && size > padding && len > 0 => Ok(room / stride + 1),
-            _ => bail!("{self:?} on {len} pixels"),
+            _ => bail!(
+                "{self:?} on {len} pixels: expected padding < size ≤ pixels + 2 padding, and a \
+                 stride and pixels above 0"
+            ),
         }
     }
 

@@ -21,7 +21,9 @@ pub(super) fn check_shapes(optimizer: &str, parameter: &Var, operands: &[&Tensor
     for operand in operands {
         if operand.dims() != parameter.dims() {
             let (parameter, operand) = (parameter.shape(), operand.shape());
-            bail!("{optimizer} of a parameter {parameter:?} with {operand:?}")
+            bail!(
+                "{optimizer} of a parameter {parameter:?} with {operand:?}: expected the same shape"
+            )
         }
     }
     Ok(())

@@ -88,7 +88,13 @@ pub fn aft_full(
     let (batch, kv_len, _) = key.dims3()?;
     let (q_len, w_len) = w.dims2()?;
     if key.dims() != value.dims() || w_len != kv_len {
-        bail!("aft: key {:?}, value {:?}, w {:?}", key.shape(), value.shape(), w.shape())
+        bail!(
+            "aft: key {:?}, value {:?}, w {:?}: expected key and value (batch, kv_len, d_model), \
+             w (q_len, kv_len)",
+            key.shape(),
+            value.shape(),
+            w.shape()
+        )
     }
     if reach == Reach::Past && q_len != kv_len {
         bail!("aft: {q_len} positions cannot read the past of {kv_len} others")
@@ -120,7 +126,13 @@ pub fn aft_local(
     let (batch, len, d_model) = key.dims3()?;
     let (w_len, n_taps) = w.dims2()?;
     if key.dims() != value.dims() || w_len != len || n_taps % 2 == 0 {
-        bail!("aft-local: key {:?}, value {:?}, w {:?}", key.shape(), value.shape(), w.shape())
+        bail!(
+            "aft-local: key {:?}, value {:?}, w {:?}: expected key and value \
+             (batch, len, d_model), w (len, 2 window − 1)",
+            key.shape(),
+            value.shape(),
+            w.shape()
+        )
     }
     let sizes = Sizes { batch, len, n_maps: d_model, width: 1 };
     let (origin, layout) = (n_taps / 2, TapLayout::OfPositions);
@@ -154,7 +166,13 @@ pub fn aft_conv(
     let (batch, len, n_heads, head_dim) = value.dims4()?;
     let (w_heads, n_taps) = w.dims2()?;
     if key.dims() != [batch, len, n_heads] || w_heads != n_heads || n_taps == 0 {
-        bail!("aft-conv: key {:?}, value {:?}, w {:?}", key.shape(), value.shape(), w.shape())
+        bail!(
+            "aft-conv: key {:?}, value {:?}, w {:?}: expected key (batch, len, n_heads), value \
+             (batch, len, n_heads, head_dim), w (n_heads, kernel_size) with a kernel_size above 0",
+            key.shape(),
+            value.shape(),
+            w.shape()
+        )
     }
     let sizes = Sizes { batch, len, n_maps: n_heads, width: head_dim };
     let (origin, layout) = (alignment.origin(n_taps), TapLayout::OfMaps);
@@ -182,7 +200,11 @@ pub fn aft_simple(
 ) -> Result<Tensor> {
     let (batch, len, d_model) = key.dims3()?;
     if key.dims() != value.dims() {
-        bail!("aft-simple: key {:?}, value {:?}", key.shape(), value.shape())
+        bail!(
+            "aft-simple: key {:?}, value {:?}: expected the same (batch, kv_len, d_model)",
+            key.shape(),
+            value.shape()
+        )
     }
     padding_mask::check(key_padding_mask, batch, len)?;
     dispatch!(match [key, value] {

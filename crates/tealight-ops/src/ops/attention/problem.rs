@@ -55,7 +55,13 @@ impl Problem {
             || value_dims != [batch, n_kv_heads, kv_len, value_dim]
         {
             let (q, k, v) = (query.shape(), key.shape(), value.shape());
-            bail!("attention of query {q:?}, key {k:?}, value {v:?}")
+            let axes = |names: [&str; 4]| options.layout.ordered(names).join(", ");
+            bail!(
+                "attention of query {q:?}, key {k:?}, value {v:?}: expected ({}), ({}), ({})",
+                axes(["batch", "n_heads", "q_len", "head_dim"]),
+                axes(["batch", "n_kv_heads", "kv_len", "head_dim"]),
+                axes(["batch", "n_kv_heads", "kv_len", "value_dim"])
+            )
         }
         if n_kv_heads == 0 || !n_heads.is_multiple_of(n_kv_heads) {
             bail!("{n_kv_heads} heads of keys do not divide {n_heads} heads of queries")

@@ -25,7 +25,11 @@ const NAME: &str = "broadcast add";
 pub fn broadcast_add(x: &Tensor, v: &Tensor) -> Result<Tensor> {
     if !x.dims().ends_with(v.dims()) || x.dtype() != v.dtype() {
         let of = |x: &Tensor| (x.shape().clone(), x.dtype());
-        bail!("adding {:?} to each of {:?}", of(v), of(x))
+        bail!(
+            "adding {:?} to each of {:?}: expected the last axes and the dtype of the second",
+            of(v),
+            of(x)
+        )
     }
     dispatch!(match [x, v] {
         Cpu(T) => on_cpu::<T>(x, v),

@@ -70,7 +70,12 @@ fn checked(
     let fits = bias.is_none_or(|bias| bias.dims() == [n_outputs]);
     if !fits || (width, channels) != (size, n_inputs) {
         let bias = bias.map(Tensor::shape);
-        bail!("convolution of x {:?}, weight {:?}, bias {bias:?}", x.shape(), weight.shape())
+        bail!(
+            "convolution of x {:?}, weight {:?}, bias {bias:?}: expected \
+             (batch, height, width, inputs), (outputs, size, size, inputs), (outputs)",
+            x.shape(),
+            weight.shape()
+        )
     }
     let matrix = crate::autograd::graph::reshape(weight, (n_outputs, size * size * n_inputs))?;
     Ok((Window { size, stride, padding }, matrix))

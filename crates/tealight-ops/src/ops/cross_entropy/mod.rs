@@ -39,7 +39,11 @@ pub const IGNORE_INDEX: i64 = -100;
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> Result<Tensor> {
     let (n, n_classes) = logits.dims2()?;
     if labels.dims() != [n] {
-        bail!("cross-entropy of logits {:?} with labels {:?}", logits.shape(), labels.shape())
+        bail!(
+            "cross-entropy of logits {:?} with labels {:?}: expected (n, classes), (n)",
+            logits.shape(),
+            labels.shape()
+        )
     }
     if !(0. ..=1.).contains(&label_smoothing) {
         bail!("label smoothing {label_smoothing} is not in [0, 1]")
@@ -73,7 +77,11 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> 
 /// If the shapes do not match.
 pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     if logits.dims2()? != targets.dims2()? {
-        bail!("cross-entropy of logits {:?} with targets {:?}", logits.shape(), targets.shape())
+        bail!(
+            "cross-entropy of logits {:?} with targets {:?}: expected the same (n, classes)",
+            logits.shape(),
+            targets.shape()
+        )
     }
     dispatch!(match [logits, targets] {
         Cpu(T) => soft_on_cpu::<T>(logits, targets.detach().contiguous()?),
@@ -93,7 +101,11 @@ pub fn cross_entropy_soft(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
 pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
     let (n, n_classes) = logits.dims2()?;
     if labels.dims() != [n] {
-        bail!("hits of logits {:?} with labels {:?}", logits.shape(), labels.shape())
+        bail!(
+            "hits of logits {:?} with labels {:?}: expected (n, classes), (n)",
+            logits.shape(),
+            labels.shape()
+        )
     }
     check_integers("labels", labels)?;
     let logits = logits.detach().contiguous()?;

@@ -41,7 +41,12 @@ pub fn depthwise_convolution(
     let (batch, n_heads, len, head_dim) = x.dims4()?;
     let (weight_heads, one, kernel, width) = weight.dims4()?;
     if [weight_heads, one, width] != [n_heads, 1, 1] || kernel.is_multiple_of(2) {
-        bail!("a depthwise convolution of {:?} with a weight of {:?}", x.shape(), weight.shape())
+        bail!(
+            "a depthwise convolution of {:?} with a weight of {:?}: expected \
+             (batch, n_heads, len, head_dim), (n_heads, 1, kernel, 1) with an odd kernel",
+            x.shape(),
+            weight.shape()
+        )
     }
     padding_mask::check(key_padding_mask, batch, len)?;
     dispatch!(match [x, weight] {

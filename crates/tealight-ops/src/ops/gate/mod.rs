@@ -27,7 +27,7 @@ const NAME: &str = "gate";
 pub fn gated(function: Function, x: &Tensor, v: &Tensor) -> Result<Tensor> {
     widths(x, v)?;
     if x.dtype() != v.dtype() {
-        bail!("a gate of {:?} over {:?}", x.dtype(), v.dtype())
+        bail!("a gate of {:?} over {:?}: expected the same dtype", x.dtype(), v.dtype())
     }
     dispatch!(match [x, v] {
         Cpu(T) => with_activation!(function, A => on_cpu::<T, A>(x, v)),
@@ -49,6 +49,9 @@ fn widths(x: &Tensor, v: &Tensor) -> Result<(usize, usize)> {
     match (x.dims(), v.dims()) {
         (shape @ &[.., width], of_v) if shape == of_v => Ok((1, width)),
         (&[batch, len, width], of_v) if of_v == [batch, 1, width] => Ok((len, width)),
-        (shape, of_v) => bail!("a gate of {shape:?} over {of_v:?}"),
+        (shape, of_v) => bail!(
+            "a gate of {shape:?} over {of_v:?}: expected the same shape, or (batch, len, width) \
+             over (batch, 1, width)"
+        ),
     }
 }

@@ -72,7 +72,11 @@ fn operands<'a>(x: &'a Tensor, maps: &[Map<'a>]) -> Result<Vec<&'a Tensor>> {
         let (n_outputs, n_inputs) = weight.dims2()?;
         if x.dim(D::Minus1)? != n_inputs || bias.is_some_and(|bias| bias.dims() != [n_outputs]) {
             let bias = bias.map(Tensor::shape);
-            bail!("linear of x {:?}, weight {:?}, bias {bias:?}", x.shape(), weight.shape())
+            bail!(
+                "linear of x {:?}, weight {:?}, bias {bias:?}: expected (.., in), (out, in), (out)",
+                x.shape(),
+                weight.shape()
+            )
         }
         operands.extend([Some(*weight), *bias].into_iter().flatten());
     }

@@ -67,7 +67,11 @@ pub fn linear_attention(
     let fits = |sizes: &Sizes| reads == Reads::Everything || sizes.q_len == sizes.kv_len;
     let Some(sizes) = Sizes::of(operands)?.filter(fits) else {
         let [query, key, value] = operands.map(Tensor::shape);
-        bail!("linear attention ({reads:?}) of query {query:?}, key {key:?}, value {value:?}")
+        bail!(
+            "linear attention ({reads:?}) of query {query:?}, key {key:?}, value {value:?}: \
+             expected (batch, n_heads, q_len, n_features), (batch, n_heads, kv_len, n_features), \
+             (batch, n_heads, kv_len, width), with q_len = kv_len if it reads the past"
+        )
     };
     padding_mask::check(key_padding_mask, sizes.batch, sizes.kv_len)?;
     let shape = (sizes.batch, sizes.n_heads, sizes.q_len, sizes.width);

@@ -54,7 +54,10 @@ pub fn linear_cross_entropy(
     let fits = bias.is_none_or(|bias| bias.dims() == [n_classes]);
     if width != n_inputs || labels.dims() != [n] || !fits {
         let (x, labels) = (x.shape(), labels.shape());
-        bail!("linear cross-entropy of x {x:?}, {map:?}, labels {labels:?}")
+        bail!(
+            "linear cross-entropy of x {x:?}, {map:?}, labels {labels:?}: expected x (n, in), \
+             weight (classes, in), bias (classes), labels (n)"
+        )
     }
     if !(0. ..=1.).contains(&label_smoothing) {
         bail!("label smoothing {label_smoothing} is not in [0, 1]")

@@ -70,9 +70,17 @@ struct Sizes {
 
 impl Sizes {
     fn of(a: &Tensor, b: &Tensor, right: Right) -> Result<Self> {
-        let shapes = || format!("the product of {:?} and {:?}, {right:?}", a.shape(), b.shape());
+        let mismatch = || {
+            let of = |x: &Tensor| (x.shape().clone(), x.dtype());
+            let expected = match right {
+                Right::AsItIs => "(.., m, k), (.., k, n)",
+                Right::Transposed => "(.., m, k), (.., n, k)",
+            };
+            let (a, b) = (of(a), of(b));
+            format!("the product of {a:?} and {b:?}: expected {expected} of the same dtype")
+        };
         if a.rank() != b.rank() || a.rank() < 2 || a.dtype() != b.dtype() {
-            bail!("{}", shapes())
+            bail!("{}", mismatch())
         }
         let (m, k) = (a.dim(D::Minus2)?, a.dim(D::Minus1)?);
         let (rows, columns) = (b.dim(D::Minus2)?, b.dim(D::Minus1)?);
@@ -82,7 +90,7 @@ impl Sizes {
         };
         let batches = [a, b].map(|x| x.dims()[..x.rank() - 2].to_vec());
         if depth != k || batches[0] != batches[1] {
-            bail!("{}", shapes())
+            bail!("{}", mismatch())
         }
         Ok(Self { m, n, k, right })
     }

@@ -49,7 +49,11 @@ pub fn mlp(x: &Tensor, settings: &Mlp<'_>) -> Result<Tensor> {
     let ((inner, of_x), (n_outputs, of_h)) = (up.weight.dims2()?, down.weight.dims2()?);
     let fits = |bias: Option<&Tensor>, n| bias.is_none_or(|bias| bias.dims() == [n]);
     if of_x != width || of_h != inner || !fits(up.bias, inner) || !fits(down.bias, n_outputs) {
-        bail!("an mlp of x {:?}, up {up:?}, down {down:?}", x.shape())
+        bail!(
+            "an mlp of x {:?}, up {up:?}, down {down:?}: expected (.., in), (inner, in) and \
+             (inner), (out, inner) and (out)",
+            x.shape()
+        )
     }
     dropout.map_or(Ok(()), Draw::check)?;
     let operands = [Some(x), Some(up.weight), up.bias, Some(down.weight), down.bias];

@@ -55,7 +55,11 @@ fn normalise(
     let width = x.dim(D::Minus1)?;
     for parameter in [Some(weight), bias].into_iter().flatten() {
         if parameter.dims() != [width] {
-            bail!("a norm over {:?} with a parameter of {:?}", x.shape(), parameter.shape())
+            bail!(
+                "a norm over {:?} with a parameter of {:?}: expected (.., width), (width)",
+                x.shape(),
+                parameter.shape()
+            )
         }
     }
     let operands = [Some(x), Some(weight), bias].into_iter().flatten().collect::<Vec<_>>();

@@ -135,7 +135,12 @@ pub fn attention(
     let (batch, n_heads, len, _) = value.dims4()?;
     // Candle multiplies batches of the same size even if their shapes differ.
     if query.dims() != [batch, n_heads, len, query.dim(D::Minus1)?] {
-        bail!("Nyström attention of queries {:?} to values {:?}", query.shape(), value.shape())
+        bail!(
+            "Nyström attention of queries {:?} to values {:?}: expected \
+             the same (batch, n_heads, len, ..)",
+            query.shape(),
+            value.shape()
+        )
     }
     widened(query, |query| {
         let (key, value) = (key.to_dtype(query.dtype())?, value.to_dtype(query.dtype())?);
@@ -207,7 +212,10 @@ impl Plan {
         let (batch, _, len, head_dim) = query.dims4()?;
         if query.dims() != key.dims() || query.elem_count() == 0 || settings.n_landmarks == 0 {
             let (shapes, n) = ((query.shape(), key.shape()), settings.n_landmarks);
-            bail!("Nyström attention of queries and keys {shapes:?} with {n} landmarks")
+            bail!(
+                "Nyström attention of queries and keys {shapes:?} with {n} landmarks: expected \
+                 the same (batch, n_heads, len, head_dim) with elements, and at least 1 landmark"
+            )
         }
         padding_mask::check(key_padding_mask, batch, len)?;
         let is_short = len <= settings.n_landmarks;

@@ -22,7 +22,13 @@ use crate::ops::heads::{row, row_mut};
 pub fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
     let (batch, n_heads, len, head_dim) = x.dims4()?;
     if len != segments.len || ![1, batch].contains(&segments.rows.len()) {
-        bail!("means of {:?} over segments of {} positions", x.shape(), segments.len)
+        bail!(
+            "means of {:?} over segments of {} rows of {} positions: expected \
+             (batch, n_heads, len, head_dim), and segments of 1 or batch rows of len positions",
+            x.shape(),
+            segments.rows.len(),
+            segments.len
+        )
     }
     let shape = (batch, n_heads, segments.n_landmarks(), head_dim);
     if x.elem_count() == 0 {

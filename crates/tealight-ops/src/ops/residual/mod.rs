@@ -29,7 +29,11 @@ const NAME: &str = "residual";
 pub fn residual(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result<Tensor> {
     if (x.shape(), x.dtype()) != (change.shape(), change.dtype()) {
         let of = |x: &Tensor| (x.shape().clone(), x.dtype());
-        bail!("the residual sum of {:?} and {:?}", of(x), of(change))
+        bail!(
+            "the residual sum of {:?} and {:?}: expected the same shape and dtype",
+            of(x),
+            of(change)
+        )
     }
     draw.map_or(Ok(()), Draw::check)?;
     dispatch!(match [x, change] {

@@ -43,10 +43,16 @@ pub fn retention(
     let operands = [query, key, value];
     let Some(sizes) = Sizes::of(operands)?.filter(|sizes| sizes.q_len == sizes.kv_len) else {
         let [query, key, value] = operands.map(Tensor::shape);
-        bail!("retention of query {query:?}, key {key:?}, value {value:?}")
+        bail!(
+            "retention of query {query:?}, key {key:?}, value {value:?}: expected query and key \
+             (batch, n_heads, len, n_features), value (batch, n_heads, len, width)"
+        )
     };
     if decay.len() != sizes.n_heads || decay.iter().any(|&decay| !(decay > 0. && decay <= 1.)) {
-        bail!("retention of {} heads with the decays {decay:?}", sizes.n_heads)
+        bail!(
+            "retention of {} heads with the decays {decay:?}: expected one in (0, 1] for each head",
+            sizes.n_heads
+        )
     }
     padding_mask::check(key_padding_mask, sizes.batch, sizes.kv_len)?;
     dispatch!(match operands {

@@ -105,7 +105,13 @@ impl Rotation {
         let head_dim = x.dim(D::Minus1)?;
         let expected = [*len, head_dim / 2];
         if !head_dim.is_multiple_of(2) || cos.dims() != expected || sin.dims() != expected {
-            bail!("rotation of {:?} with tables {:?} and {:?}", x.shape(), cos.shape(), sin.shape())
+            bail!(
+                "rotation of {:?} with tables {:?} and {:?}: expected an even head_dim, and tables \
+                 (seq_len, head_dim/2) = {expected:?}",
+                x.shape(),
+                cos.shape(),
+                sin.shape()
+            )
         }
         if Backend::of(&[x]) == Backend::Cuda {
             return cuda::rotate(x, self);

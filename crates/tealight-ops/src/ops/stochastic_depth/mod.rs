@@ -32,7 +32,11 @@ const NAME: &str = "stochastic depth";
 pub fn stochastic_depth(x: &Tensor, change: &Tensor, draw: Draw) -> Result<Tensor> {
     if (x.shape(), x.dtype()) != (change.shape(), change.dtype()) || x.rank() == 0 {
         let of = |x: &Tensor| (x.shape().clone(), x.dtype());
-        bail!("stochastic depth of {:?} and {:?}", of(x), of(change))
+        bail!(
+            "stochastic depth of {:?} and {:?}: expected the same shape (batch, ..) and dtype",
+            of(x),
+            of(change)
+        )
     }
     draw.check()?;
     dispatch!(match [x, change] {

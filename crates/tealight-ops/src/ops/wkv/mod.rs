@@ -55,7 +55,12 @@ pub fn wkv(
     let (batch, len, d_model) = key.dims3()?;
     if value.dims() != key.dims() || [decay, bonus].iter().any(|x| x.dims() != [d_model]) {
         let (decay, bonus) = (decay.shape(), bonus.shape());
-        bail!("wkv of key {:?}, value {:?}, {decay:?}, {bonus:?}", key.shape(), value.shape())
+        bail!(
+            "wkv of key {:?}, value {:?}, decay {decay:?}, bonus {bonus:?}: expected key and value \
+             (batch, len, d_model), decay and bonus (d_model)",
+            key.shape(),
+            value.shape()
+        )
     }
     padding_mask::check(key_padding_mask, batch, len)?;
     let operands = [key, value, decay, bonus];

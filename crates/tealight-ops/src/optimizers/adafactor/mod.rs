@@ -122,7 +122,8 @@ pub fn step(
     if gradient.dims() != parameter.dims() || !second_moment.fits(parameter) {
         let gradient = gradient.shape();
         bail!(
-            "adafactor of a parameter {:?} with {gradient:?}, {second_moment:?}",
+            "adafactor of a parameter {:?} with {gradient:?}, {second_moment:?}: expected a \
+             gradient of the same shape, and a second moment as `SecondMoment::zeros` makes it",
             parameter.shape()
         )
     }
