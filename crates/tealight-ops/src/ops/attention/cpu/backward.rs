@@ -5,7 +5,7 @@ use std::ops::Range;
 use pulp::Simd;
 
 use super::plan::{Block, Plan};
-use super::product::{ColumnMajor, Right, RowMajor, Start, product};
+use super::product::{ColumnMajor, Product, Right, RowMajor, Start};
 use super::tile::{Queries, ScoreTile, pack, padded, transpose};
 use super::{Operands, QueryTile, RowStatistics, Strided, heads, query_tiles, scratch_memory};
 use crate::backend::buffer::unwritten;
@@ -237,15 +237,15 @@ impl<T: Lanes> Backward<'_, T> {
             let width = padded(width);
             let to = &mut to[tile.keys.start * width..tile.keys.end * width];
             let stride = self.problem.n_queries();
-            product::<S, T, _>(
+            let sums = Product::<S, T, _> {
                 simd,
-                self.operands.rounded.as_ref(),
-                Start::Sum,
-                vectors_mut::<T, S>(to),
-                RowMajor { data: left, stride, depth: tile.queries.rows.len() },
-                Right { rows: vectors::<T, S>(right), width: width / lanes::<T, S>() },
-                tile.keys.len(),
-            );
+                start: Start::Sum,
+                c: vectors_mut::<T, S>(to),
+                left: RowMajor { data: left, stride, depth: tile.queries.rows.len() },
+                right: Right { rows: vectors::<T, S>(right), width: width / lanes::<T, S>() },
+                n_rows: tile.keys.len(),
+            };
+            sums.write(self.operands.rounded.as_ref());
         }
     }
 
@@ -261,15 +261,15 @@ impl<T: Lanes> Backward<'_, T> {
         let (stride, depth) = (self.problem.n_queries(), tile.keys.len());
         let width = padded(self.problem.head_dim) / lanes::<T, S>();
         pack(buffers.keys, key, tile.keys.clone(), T::ONE);
-        product::<S, T, _>(
+        let sums = Product::<S, T, _> {
             simd,
-            self.operands.rounded.as_ref(),
-            Start::Sum,
-            vectors_mut::<T, S>(buffers.query_gradient),
-            ColumnMajor { data: buffers.score_gradient, stride, depth },
-            Right { rows: vectors::<T, S>(buffers.keys), width },
-            tile.queries.rows.len(),
-        );
+            start: Start::Sum,
+            c: vectors_mut::<T, S>(buffers.query_gradient),
+            left: ColumnMajor { data: buffers.score_gradient, stride, depth },
+            right: Right { rows: vectors::<T, S>(buffers.keys), width },
+            n_rows: tile.queries.rows.len(),
+        };
+        sums.write(self.operands.rounded.as_ref());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use pulp::Simd;
 
-use super::product::{ColumnMajor, Right, Start, product};
+use super::product::{ColumnMajor, Product, Right, Start};
 use super::tile::{Queries, ScoreTile, pack, padded, transpose};
 use super::{Operands, QueryTile, RowStatistics, query_tiles, scratch_memory};
 use crate::backend::buffer::unwritten;
@@ -96,15 +96,18 @@ impl<T: Lanes> Forward<'_, T> {
                 scale_rows(buffers.output, buffers.scale, width);
             }
             pack(buffers.values, value, tile.keys.clone(), T::ONE);
-            product::<S, T, _>(
+            let sums = Product::<S, T, _> {
                 simd,
-                self.operands.rounded.as_ref(),
-                Start::Sum,
-                vectors_mut::<T, S>(buffers.output),
-                ColumnMajor { data: weights, stride: n_queries, depth: tile.keys.len() },
-                Right { rows: vectors::<T, S>(buffers.values), width: width / lanes::<T, S>() },
-                queries.rows.len(),
-            );
+                start: Start::Sum,
+                c: vectors_mut::<T, S>(buffers.output),
+                left: ColumnMajor { data: weights, stride: n_queries, depth: tile.keys.len() },
+                right: Right {
+                    rows: vectors::<T, S>(buffers.values),
+                    width: width / lanes::<T, S>(),
+                },
+                n_rows: queries.rows.len(),
+            };
+            sums.write(operands.rounded.as_ref());
         }
     }
 }

@@ -130,22 +130,33 @@ impl<T: Lanes> Left<T> for ColumnMajor<'_, T> {
     }
 }
 
-/// The first `n_rows` rows of the product, into `c` with rows of `right.width` vectors. With `rounded`, its operands
-/// are rounded to bf16.
-///
-/// Compiled as a separate function for each instruction set. Inlined at every use, it would take minutes to
-/// compile.
-#[inline(always)]
-pub(super) fn product<S: Simd, T: Lanes, A: Left<T>>(
-    simd: S,
-    rounded: Option<&Rounded<T>>,
-    start: Start,
-    c: &mut [T::Vector<S>],
-    left: A,
-    right: Right<'_, T::Vector<S>>,
-    n_rows: usize,
-) {
-    if let Some(rounded) = rounded {
+/// The first `n_rows` rows of a product, to be written to `c`.
+pub(super) struct Product<'a, S: Simd, T: Lanes, A> {
+    pub(super) simd: S,
+    pub(super) start: Start,
+    /// Rows of `right.width` vectors.
+    pub(super) c: &'a mut [T::Vector<S>],
+    pub(super) left: A,
+    pub(super) right: Right<'a, T::Vector<S>>,
+    pub(super) n_rows: usize,
+}
+
+impl<S: Simd, T: Lanes, A: Left<T>> Product<'_, S, T, A> {
+    /// Writes the product to `c`. With `rounded`, its operands are rounded to bf16.
+    ///
+    /// The loops are a separate function for each instruction set. Inlined at every use, they would take minutes to
+    /// compile.
+    #[inline(always)]
+    pub(super) fn write(self, rounded: Option<&Rounded<T>>) {
+        match rounded {
+            Some(rounded) => self.write_rounded(rounded),
+            None => self.simd.vectorize(self),
+        }
+    }
+
+    #[inline(always)]
+    fn write_rounded(self, rounded: &Rounded<T>) {
+        let Self { start, c, left, right, n_rows, .. } = self;
         let a = left.matrix(n_rows);
         let width = right.width * lanes::<T, S>();
         let b = Matrix::new(cast_slice(right.rows), (a.columns(), width));
@@ -154,18 +165,7 @@ pub(super) fn product<S: Simd, T: Lanes, A: Left<T>>(
             Start::Zero => rounded.store(a, b, c),
             Start::Sum => rounded.add(a, b, c),
         }
-        return;
     }
-    simd.vectorize(Product::<S, T, A> { simd, start, c, left, right, n_rows });
-}
-
-struct Product<'a, S: Simd, T: Lanes, A> {
-    simd: S,
-    start: Start,
-    c: &'a mut [T::Vector<S>],
-    left: A,
-    right: Right<'a, T::Vector<S>>,
-    n_rows: usize,
 }
 
 impl<S: Simd, T: Lanes, A: Left<T>> NullaryFnOnce for Product<'_, S, T, A> {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use pulp::Simd;
 
 use super::Operands;
-use super::product::{Right, RowMajor, Start, product};
+use super::product::{Product, Right, RowMajor, Start};
 use crate::backend::matrix::Matrix;
 use crate::backend::simd::vector::{Lanes, vectors, vectors_mut};
 use crate::ops::attention::problem::Problem;
@@ -138,16 +138,20 @@ impl<'a, T: Lanes> ScoreTile<'a, T> {
         columns: &[T],
         products: &mut [T],
     ) {
-        let rows = RowMajor {
-            data: &matrix.data()[self.keys.start * matrix.row_stride()..],
-            stride: matrix.row_stride(),
-            depth: matrix.columns(),
-        };
         let columns = vectors::<T, S>(columns);
-        let right = Right { rows: columns, width: columns.len() / matrix.columns() };
-        let products = vectors_mut::<T, S>(products);
-        let rounded = self.operands.rounded.as_ref();
-        product::<S, T, _>(simd, rounded, Start::Zero, products, rows, right, self.keys.len());
+        let product = Product::<S, T, _> {
+            simd,
+            start: Start::Zero,
+            c: vectors_mut::<T, S>(products),
+            left: RowMajor {
+                data: &matrix.data()[self.keys.start * matrix.row_stride()..],
+                stride: matrix.row_stride(),
+                depth: matrix.columns(),
+            },
+            right: Right { rows: columns, width: columns.len() / matrix.columns() },
+            n_rows: self.keys.len(),
+        };
+        product.write(self.operands.rounded.as_ref());
     }
 
     /// Whether none of the keys may be read, because all are padding or of other segments.
