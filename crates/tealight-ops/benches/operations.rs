@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use candle_core::{Device, Result, Tensor, Var};
-use tealight_ops::adamw::{self, Hyper};
+use tealight_ops::adamw::{self, Hyper, Slot};
 use tealight_ops::dropout::Draw;
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::{activation, allocator, backward, norm, residual, softmax, threads};
@@ -93,7 +93,9 @@ fn table(n_threads: usize) -> Result<()> {
             weight_decay: 0.1,
             gradient_scale: 1.,
         };
-        let step = time(x.elem_count(), || adamw::step(&x, &gradient, &m, &v, 1, &hyper))?;
+        let slot =
+            Slot { parameter: &x, gradient: &gradient, first_moment: &m, second_moment: &v, hyper };
+        let step = time(x.elem_count(), || adamw::step_all(&[slot], 1))?;
         println!("{shape:?}  {:<18} {step:7.3}", "adamw");
     }
     Ok(())

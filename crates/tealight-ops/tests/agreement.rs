@@ -811,9 +811,8 @@ fn assert_updates_agree(
     Ok(())
 }
 
-#[test]
-fn updates_agree() -> Result<()> {
-    let adamw = adamw::Hyper {
+fn adamw_slot<'a>(state: &'a [Var], gradient: &'a Tensor) -> adamw::Slot<'a> {
+    let hyper = adamw::Hyper {
         lr: 0.1,
         beta1: 0.9,
         beta2: 0.99,
@@ -821,6 +820,12 @@ fn updates_agree() -> Result<()> {
         weight_decay: 0.01,
         gradient_scale: 0.3,
     };
+    let [parameter, first_moment, second_moment] = [0, 1, 2].map(|i| &state[i]);
+    adamw::Slot { parameter, gradient, first_moment, second_moment, hyper }
+}
+
+#[test]
+fn updates_agree() -> Result<()> {
     for (dtype, tolerance) in TOLERANCES {
         for shape in SHAPES {
             let start = normal(0, &shape, dtype)?;
@@ -828,8 +833,8 @@ fn updates_agree() -> Result<()> {
                 "adamw",
                 tolerance,
                 &start,
-                &|s, g, t| adamw::step(&s[0], g, &s[1], &s[2], t, &adamw),
-                &|s, g, t| adamw::reference::step(&s[0], g, &s[1], &s[2], t, &adamw),
+                &|s, g, t| adamw::step_all(&[adamw_slot(s, g)], t),
+                &|s, g, t| adamw::reference::step(&adamw_slot(s, g), t),
             )?;
             for nesterov in [false, true] {
                 let sgd = sgd::Hyper { lr: 0.1, momentum: 0.9, nesterov, weight_decay: 0.01 };

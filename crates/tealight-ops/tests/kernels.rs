@@ -134,27 +134,10 @@ fn an_optimizer_s_list_is_its_parameters_one_by_one() -> Result<()> {
         .enumerate()
         .map(|(i, &n)| normal(100 + i as u64, &[n], DType::BF16))
         .collect::<Result<_>>()?;
-    let hyper = |i: usize| adamw::Hyper {
-        lr: 0.01 * (1 + i % 3) as f64,
-        beta1: 0.9,
-        beta2: 0.99,
-        epsilon: 1e-8,
-        weight_decay: 0.1 * (i % 2) as f64,
-        gradient_scale: 0.7,
-    };
     for step in [1, 2] {
-        let slots: Vec<_> = fused
-            .iter()
-            .zip(&gradients)
-            .enumerate()
-            .map(|(i, ([parameter, first_moment, second_moment], gradient))| {
-                let hyper = hyper(i);
-                adamw::Slot { parameter, gradient, first_moment, second_moment, hyper }
-            })
-            .collect();
-        adamw::step_all(&slots, step)?;
-        for (i, ([theta, m, v], gradient)) in alone.iter().zip(&gradients).enumerate() {
-            adamw::reference::step(theta, gradient, m, v, step, &hyper(i))?;
+        adamw::step_all(&adamw_slots(&fused, &gradients), step)?;
+        for slot in adamw_slots(&alone, &gradients) {
+            adamw::reference::step(&slot, step)?;
         }
     }
     for (fused, alone) in fused.iter().zip(&alone) {
@@ -172,6 +155,24 @@ fn an_optimizer_s_list_is_its_parameters_one_by_one() -> Result<()> {
         assert_eq!(values(copy)?, values(&theta.to_dtype(DType::BF16)?)?);
     }
     Ok(())
+}
+
+/// Each at a rate of its own, some with weight decay.
+fn adamw_slots<'a>(state: &'a [[Var; 3]], gradients: &'a [Tensor]) -> Vec<adamw::Slot<'a>> {
+    let mut slots = Vec::new();
+    for (i, (variables, gradient)) in state.iter().zip(gradients).enumerate() {
+        let [parameter, first_moment, second_moment] = variables;
+        let hyper = adamw::Hyper {
+            lr: 0.01 * (1 + i % 3) as f64,
+            beta1: 0.9,
+            beta2: 0.99,
+            epsilon: 1e-8,
+            weight_decay: 0.1 * (i % 2) as f64,
+            gradient_scale: 0.7,
+        };
+        slots.push(adamw::Slot { parameter, gradient, first_moment, second_moment, hyper });
+    }
+    slots
 }
 
 /// More matrices than one list holds, of several shapes, some of them taller than wide.

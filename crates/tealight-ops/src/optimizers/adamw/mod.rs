@@ -86,30 +86,13 @@ pub fn step_all(slots: &[Slot<'_>], step: u64) -> Result<()> {
     Ok(())
 }
 
-/// [`step_all`] of one parameter.
-///
-/// # Errors
-/// As [`step_all`].
-pub fn step(
-    parameter: &Var,
-    gradient: &Tensor,
-    first_moment: &Var,
-    second_moment: &Var,
-    step: u64,
-    hyper: &Hyper,
-) -> Result<()> {
-    step_all(&[Slot { parameter, gradient, first_moment, second_moment, hyper: *hyper }], step)
-}
-
 fn step_one(slot: &Slot<'_>, step: u64) -> Result<()> {
     let Slot { parameter, gradient, first_moment, second_moment, hyper } = slot;
     dispatch!(match [gradient, parameter, first_moment, second_moment] {
         Cpu(T) => update_in_place(slot.state(), gradient, |state, gradient| {
             cpu::step::<T>(state, gradient, step, hyper);
         }),
-        Cuda | Reference => {
-            reference::step(parameter, gradient, first_moment, second_moment, step, hyper)
-        }
+        Cuda | Reference => reference::step(slot, step),
     })
 }
 
@@ -136,7 +119,14 @@ mod tests {
             Var::from_tensor(&parameter.zeros_like()?)?,
             Var::from_tensor(&parameter.zeros_like()?)?,
         ];
-        super::step(&parameter, &gradient, &m, &v, 1, &hyper)?;
+        let slot = Slot {
+            parameter: &parameter,
+            gradient: &gradient,
+            first_moment: &m,
+            second_moment: &v,
+            hyper,
+        };
+        step_all(&[slot], 1)?;
         let expected = [0.95 - 0.1, 1.9 + 0.1, 2.85 - 0.1];
         for (actual, expected) in parameter.to_vec1::<f64>()?.into_iter().zip(expected) {
             assert!((actual - expected).abs() < 1e-12, "{actual} is not {expected}");
@@ -155,9 +145,16 @@ mod tests {
             gradient_scale: 1.,
         };
         let var = |n: usize| Var::zeros(n, candle_core::DType::F32, &Device::Cpu);
-        let (parameter, gradient) = (var(3)?, var(3)?);
-        assert!(super::step(&parameter, &gradient, &var(3)?, &var(3)?, 0, &hyper).is_err());
-        assert!(super::step(&parameter, &gradient, &var(3)?, &var(2)?, 1, &hyper).is_err());
+        let (three, two) = (var(3)?, var(2)?);
+        let slot = Slot {
+            parameter: &three,
+            gradient: &three,
+            first_moment: &three,
+            second_moment: &three,
+            hyper,
+        };
+        assert!(step_all(&[slot], 0).is_err());
+        assert!(step_all(&[Slot { second_moment: &two, ..slot }], 1).is_err());
         Ok(())
     }
 }
