@@ -824,6 +824,16 @@ fn adamw_slot<'a>(state: &'a [Var], gradient: &'a Tensor) -> adamw::Slot<'a> {
     adamw::Slot { parameter, gradient, first_moment, second_moment, hyper }
 }
 
+fn lamb_slot<'a>(state: &'a [Var], gradient: &'a Tensor, hyper: lamb::Hyper) -> lamb::Slot<'a> {
+    let [parameter, first_moment, second_moment] = [0, 1, 2].map(|i| &state[i]);
+    lamb::Slot { parameter, gradient, first_moment, second_moment, hyper }
+}
+
+fn sgd_slot<'a>(state: &'a [Var], gradient: &'a Tensor, hyper: sgd::Hyper) -> sgd::Slot<'a> {
+    let [parameter, momentum_buffer] = [0, 1].map(|i| &state[i]);
+    sgd::Slot { parameter, gradient, momentum_buffer, hyper }
+}
+
 #[test]
 fn updates_agree() -> Result<()> {
     for (dtype, tolerance) in TOLERANCES {
@@ -842,8 +852,8 @@ fn updates_agree() -> Result<()> {
                     "sgd",
                     tolerance,
                     &start,
-                    &|s, g, t| sgd::step(&s[0], g, &s[1], t, &sgd),
-                    &|s, g, t| sgd::reference::step(&s[0], g, &s[1], t, &sgd),
+                    &|s, g, t| sgd::step(&sgd_slot(s, g, sgd), t),
+                    &|s, g, t| sgd::reference::step(&sgd_slot(s, g, sgd), t),
                 )?;
             }
             let lion = lion::Hyper { lr: 0.1, beta1: 0.9, beta2: 0.99, weight_decay: 0.01 };
@@ -868,8 +878,8 @@ fn updates_agree() -> Result<()> {
                     "lamb",
                     tolerance,
                     &start,
-                    &|s, g, t| lamb::step(&s[0], g, &s[1], &s[2], t, &lamb),
-                    &|s, g, t| lamb::reference::step(&s[0], g, &s[1], &s[2], t, &lamb),
+                    &|s, g, t| lamb::step(&lamb_slot(s, g, lamb), t),
+                    &|s, g, t| lamb::reference::step(&lamb_slot(s, g, lamb), t),
                 )?;
             }
         }
@@ -891,18 +901,13 @@ fn factored_updates_agree() -> Result<()> {
                     relative_step,
                     weight_decay: 0.01,
                 };
-                let run = |update: fn(
-                    &Var,
-                    &Tensor,
-                    &adafactor::SecondMoment,
-                    u64,
-                    &adafactor::Hyper,
-                ) -> Result<()>|
-                 -> Result<Tensor> {
-                    let parameter = Var::from_tensor(&normal(0, shape, dtype)?)?;
-                    let moment = adafactor::SecondMoment::zeros(&parameter)?;
+                let run = |update: fn(&adafactor::Slot<'_>, u64) -> Result<()>| -> Result<Tensor> {
+                    let parameter = &Var::from_tensor(&normal(0, shape, dtype)?)?;
+                    let second_moment = &adafactor::SecondMoment::zeros(parameter)?;
                     for step in 1..=3 {
-                        update(&parameter, &normal(step, shape, dtype)?, &moment, step, &hyper)?;
+                        let gradient = &normal(step, shape, dtype)?;
+                        let slot = adafactor::Slot { parameter, gradient, second_moment, hyper };
+                        update(&slot, step)?;
                     }
                     Ok(parameter.as_detached_tensor())
                 };

@@ -12,7 +12,7 @@
 //! a warm-up of 10,000 updates give the same rate from there on. The paper has no weight decay; ours is
 //! multiplied by α.
 
-use tealight_ops::adafactor::{self, Hyper, SecondMoment};
+use tealight_ops::adafactor::{self, Hyper, SecondMoment, Slot};
 
 use super::{OptimizerKind, Parameter, State, Update};
 use crate::error::Result;
@@ -76,8 +76,9 @@ impl OptimizerKind for Config {
             };
             let (lr, weight_decay) = (step.lr, parameter.decay(self.weight_decay));
             let hyper = Hyper { lr, decay, epsilon1, epsilon2, clip, relative_step, weight_decay };
-            let (variable, number) = (&parameter.variable, step.number);
-            adafactor::step(variable, gradient, &second_moment, number, &hyper)?;
+            let (parameter, second_moment) = (&parameter.variable, &second_moment);
+            let slot = Slot { parameter, gradient, second_moment, hyper };
+            adafactor::step(&slot, step.number)?;
         }
         Ok(())
     }

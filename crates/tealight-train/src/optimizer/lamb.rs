@@ -11,7 +11,7 @@
 //! ‖θ‖ / ‖u‖ is 1, as in the authors' code: a bias that starts at 0 would hardly change otherwise. For other
 //! parameters the factor is 1 if ‖θ‖ or ‖u‖ is 0.
 
-use tealight_ops::lamb::{self, Hyper};
+use tealight_ops::lamb::{self, Hyper, Slot};
 
 use super::kind::zeros;
 use super::{OptimizerKind, Parameter, State, Update};
@@ -70,8 +70,9 @@ impl OptimizerKind for Config {
                 bias_correction,
                 trust_ratio: parameter.decays(),
             };
-            let variable = &parameter.variable;
-            lamb::step(variable, gradient, first_moment, second_moment, step.number, &hyper)?;
+            let parameter = &parameter.variable;
+            let slot = Slot { parameter, gradient, first_moment, second_moment, hyper };
+            lamb::step(&slot, step.number)?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 //!
 //! As in PyTorch, except that weight decay is decoupled as in `AdamW`.
 
-use tealight_ops::sgd::{self, Hyper};
+use tealight_ops::sgd::{self, Hyper, Slot};
 
 use super::kind::zeros;
 use super::{OptimizerKind, Parameter, State, Update};
@@ -55,10 +55,12 @@ impl OptimizerKind for Config {
         let Self { momentum, nesterov, .. } = *self;
         for update in updates {
             let Update { parameter, gradient, step, .. } = *update;
-            let [buffer] = update.state();
+            let [momentum_buffer] = update.state();
             let weight_decay = parameter.decay(self.weight_decay);
             let hyper = Hyper { lr: step.lr, momentum, nesterov, weight_decay };
-            sgd::step(&parameter.variable, gradient, buffer, step.number, &hyper)?;
+            let parameter = &parameter.variable;
+            let slot = Slot { parameter, gradient, momentum_buffer, hyper };
+            sgd::step(&slot, step.number)?;
         }
         Ok(())
     }

@@ -107,17 +107,25 @@ impl SecondMoment {
     }
 }
 
-/// Update number `step`, counted from 1, of one parameter and its second moment, in place.
+/// A parameter, its gradient of the same shape, and its second moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'a> {
+    /// X.
+    pub parameter: &'a Var,
+    /// G.
+    pub gradient: &'a Tensor,
+    /// R and C, or V; see [`SecondMoment::zeros`].
+    pub second_moment: &'a SecondMoment,
+    /// The hyper-parameters of this parameter.
+    pub hyper: Hyper,
+}
+
+/// Update number `step`, counted from 1, of `slot`, in place.
 ///
 /// # Errors
 /// If shapes differ, or `step` is 0.
-pub fn step(
-    parameter: &Var,
-    gradient: &Tensor,
-    second_moment: &SecondMoment,
-    step: u64,
-    hyper: &Hyper,
-) -> Result<()> {
+pub fn step(slot: &Slot<'_>, step: u64) -> Result<()> {
+    let Slot { parameter, gradient, second_moment, .. } = *slot;
     check_step("adafactor", step)?;
     if gradient.dims() != parameter.dims() || !second_moment.fits(parameter) {
         let gradient = gradient.shape();
@@ -130,24 +138,19 @@ pub fn step(
     let mut operands = vec![gradient, parameter.as_tensor()];
     operands.extend(second_moment.parts().into_iter().map(Var::as_tensor));
     dispatch!(match operands {
-        Cpu(T) => on_cpu::<T>(parameter, gradient, second_moment, step, hyper),
-        Cuda | Reference => reference::step(parameter, gradient, second_moment, step, hyper),
+        Cpu(T) => on_cpu::<T>(slot, step),
+        Cuda | Reference => reference::step(slot, step),
     })
 }
 
-fn on_cpu<T: Element>(
-    parameter: &Var,
-    gradient: &Tensor,
-    second_moment: &SecondMoment,
-    step: u64,
-    hyper: &Hyper,
-) -> Result<()> {
+fn on_cpu<T: Element>(slot: &Slot<'_>, step: u64) -> Result<()> {
+    let Slot { parameter, gradient, second_moment, hyper } = *slot;
     let (beta, epsilon) = (hyper.beta(step), hyper.epsilon1);
     match second_moment {
         SecondMoment::Full(all) => {
             update_in_place::<T, 2>([parameter, all], gradient, |[parameter, moment], gradient| {
                 let (update, norm) = cpu::update_full(gradient, moment, beta, epsilon);
-                cpu::step(parameter, &update, norm, hyper);
+                cpu::step(parameter, &update, norm, &hyper);
             })
         }
         SecondMoment::Factored { rows, columns } => {
@@ -157,7 +160,7 @@ fn on_cpu<T: Element>(
             update_in_place::<T, 3>(state, gradient, |[parameter, rows, columns], gradient| {
                 let (moments, sizes) = ([rows, columns], [n_rows, n_columns]);
                 let (update, norm) = cpu::update_factored(gradient, moments, sizes, beta, epsilon);
-                cpu::step(parameter, &update, norm, hyper);
+                cpu::step(parameter, &update, norm, &hyper);
             })
         }
     }
@@ -179,12 +182,21 @@ mod tests {
         weight_decay: 0.,
     };
 
+    fn update(
+        parameter: &Var,
+        gradient: &Tensor,
+        second_moment: &SecondMoment,
+        number: u64,
+    ) -> Result<()> {
+        step(&Slot { parameter, gradient, second_moment, hyper: HYPER }, number)
+    }
+
     /// A gradient of rank one has a second moment of rank one: U is its sign, of RMS 1.
     #[test]
     fn the_first_step_against_a_gradient_of_rank_one_is_its_sign() -> Result<()> {
         let parameter = Var::new(&[[3_f64, -3., 3.], [3., 3., 3.]], &Device::Cpu)?;
         let gradient = Tensor::new(&[[2_f64, -4., 6.], [1e-5, -2e-5, 3e-5]], &Device::Cpu)?;
-        step(&parameter, &gradient, &SecondMoment::zeros(&parameter)?, 1, &HYPER)?;
+        update(&parameter, &gradient, &SecondMoment::zeros(&parameter)?, 1)?;
         let expected = [[2.7, -2.7, 2.7], [2.7, 3.3, 2.7]];
         for (actual, expected) in parameter.to_vec2::<f64>()?.concat().iter().zip(expected.concat())
         {
@@ -198,7 +210,7 @@ mod tests {
         for dims in [&[2, 3][..], &[3]] {
             let parameter = Var::ones(dims, DType::F32, &Device::Cpu)?;
             let moment = SecondMoment::zeros(&parameter)?;
-            step(&parameter, &parameter.zeros_like()?, &moment, 1, &HYPER)?;
+            update(&parameter, &parameter.zeros_like()?, &moment, 1)?;
             assert!(parameter.flatten_all()?.to_vec1::<f32>()?.iter().all(|&x| x == 1.));
         }
         Ok(())
@@ -209,13 +221,13 @@ mod tests {
         let var = |dims: &[usize]| Var::zeros(dims, DType::F32, &Device::Cpu);
         let (parameter, other) = (var(&[2, 3])?, var(&[3, 2])?);
         let moment = SecondMoment::zeros(&parameter)?;
-        assert!(step(&parameter, &parameter, &moment, 0, &HYPER).is_err());
-        assert!(step(&parameter, &other, &moment, 1, &HYPER).is_err());
+        assert!(update(&parameter, &parameter, &moment, 0).is_err());
+        assert!(update(&parameter, &other, &moment, 1).is_err());
         for other in [SecondMoment::zeros(&other)?, SecondMoment::Full(var(&[2, 3])?)] {
-            assert!(step(&parameter, &parameter, &other, 1, &HYPER).is_err());
+            assert!(update(&parameter, &parameter, &other, 1).is_err());
         }
         let vector = var(&[3])?;
-        assert!(step(&vector, &vector, &moment, 1, &HYPER).is_err());
+        assert!(update(&vector, &vector, &moment, 1).is_err());
         Ok(())
     }
 }

@@ -1,18 +1,13 @@
 //! Reference implementation in plain tensor operations.
 
-use candle_core::{D, DType, Result, Tensor, Var};
+use candle_core::{D, DType, Result, Tensor};
 
-use super::{Hyper, SecondMoment};
+use super::{SecondMoment, Slot};
 use crate::optimizers::update::{averaged, store, wide};
 
-/// One update.
-pub fn step(
-    parameter: &Var,
-    gradient: &Tensor,
-    second_moment: &SecondMoment,
-    step: u64,
-    hyper: &Hyper,
-) -> Result<()> {
+/// Update number `step`, counted from 1, of `slot`.
+pub fn step(slot: &Slot<'_>, step: u64) -> Result<()> {
+    let Slot { parameter, gradient, second_moment, hyper } = *slot;
     let (theta, gradient) = (wide(parameter)?, wide(gradient)?);
     let squared = (gradient.sqr()? + hyper.epsilon1)?;
     let beta = hyper.beta(step);

@@ -58,32 +58,37 @@ impl Hyper {
     }
 }
 
-/// Update number `step`, counted from 1, of one parameter and its two moments, in place.
-///
-/// All four tensors have one shape, and the moments start as zeros.
+/// A parameter, its gradient and its two moments, which start as zeros. All have one shape.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'a> {
+    /// θ.
+    pub parameter: &'a Var,
+    /// g.
+    pub gradient: &'a Tensor,
+    /// m.
+    pub first_moment: &'a Var,
+    /// v.
+    pub second_moment: &'a Var,
+    /// The hyper-parameters of this parameter.
+    pub hyper: Hyper,
+}
+
+/// Update number `step`, counted from 1, of `slot`, in place.
 ///
 /// # Errors
 /// If shapes differ, or `step` is 0.
-pub fn step(
-    parameter: &Var,
-    gradient: &Tensor,
-    first_moment: &Var,
-    second_moment: &Var,
-    step: u64,
-    hyper: &Hyper,
-) -> Result<()> {
+pub fn step(slot: &Slot<'_>, step: u64) -> Result<()> {
+    let Slot { parameter, gradient, first_moment, second_moment, hyper } = *slot;
     check_step("lamb", step)?;
     check_shapes("lamb", parameter, &[gradient, first_moment, second_moment])?;
     dispatch!(match [gradient, parameter, first_moment, second_moment] {
         Cpu(T) => {
             let state = [parameter, first_moment, second_moment];
             update_in_place(state, gradient, |state, gradient| {
-                cpu::step::<T>(state, gradient, step, hyper);
+                cpu::step::<T>(state, gradient, step, &hyper);
             })
         }
-        Cuda | Reference => {
-            reference::step(parameter, gradient, first_moment, second_moment, step, hyper)
-        }
+        Cuda | Reference => reference::step(slot, step),
     })
 }
 
@@ -109,8 +114,14 @@ mod tests {
             let before = (Tensor::new(&[3_f64, -4., 12.], &Device::Cpu)? * scale)?;
             let parameter = Var::from_tensor(&before)?;
             let zeros = || Var::from_tensor(&before.zeros_like()?);
-            let gradient = Tensor::new(&[5_f64, -0.01, 7e3], &Device::Cpu)?;
-            step(&parameter, &gradient, &zeros()?, &zeros()?, 1, &HYPER)?;
+            let slot = Slot {
+                parameter: &parameter,
+                gradient: &Tensor::new(&[5_f64, -0.01, 7e3], &Device::Cpu)?,
+                first_moment: &zeros()?,
+                second_moment: &zeros()?,
+                hyper: HYPER,
+            };
+            step(&slot, 1)?;
             let moved = (parameter.as_tensor() - before)?.sqr()?.sum_all()?.to_scalar::<f64>()?;
             assert!((moved.sqrt() / (13. * scale) - 0.1).abs() < 1e-12, "{moved}");
         }
@@ -120,9 +131,16 @@ mod tests {
     #[test]
     fn shapes_and_step_zero_are_refused() -> Result<()> {
         let var = |n: usize| Var::zeros(n, candle_core::DType::F32, &Device::Cpu);
-        let (parameter, gradient) = (var(3)?, var(3)?);
-        assert!(step(&parameter, &gradient, &var(3)?, &var(3)?, 0, &HYPER).is_err());
-        assert!(step(&parameter, &gradient, &var(3)?, &var(2)?, 1, &HYPER).is_err());
+        let (three, two) = (var(3)?, var(2)?);
+        let slot = Slot {
+            parameter: &three,
+            gradient: &three,
+            first_moment: &three,
+            second_moment: &three,
+            hyper: HYPER,
+        };
+        assert!(step(&slot, 0).is_err());
+        assert!(step(&Slot { second_moment: &two, ..slot }, 1).is_err());
         Ok(())
     }
 }

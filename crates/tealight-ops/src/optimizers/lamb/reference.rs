@@ -1,20 +1,14 @@
 //! Reference implementation in plain tensor operations.
 
-use candle_core::{DType, Result, Tensor, Var};
+use candle_core::{DType, Result, Tensor};
 
-use super::Hyper;
+use super::{Hyper, Slot};
 use crate::optimizers::update::{averaged, store, wide};
 
-/// One update. All operands have the shape of the parameter.
-pub fn step(
-    parameter: &Var,
-    gradient: &Tensor,
-    first_moment: &Var,
-    second_moment: &Var,
-    step: u64,
-    hyper: &Hyper,
-) -> Result<()> {
-    let Hyper { beta1, beta2, epsilon, weight_decay, .. } = *hyper;
+/// Update number `step`, counted from 1, of `slot`.
+pub fn step(slot: &Slot<'_>, step: u64) -> Result<()> {
+    let Slot { parameter, gradient, first_moment, second_moment, hyper } = *slot;
+    let Hyper { beta1, beta2, epsilon, weight_decay, .. } = hyper;
     let (theta, gradient) = (wide(parameter)?, wide(gradient)?);
     let m = averaged(first_moment, &gradient, beta1)?;
     let v = averaged(second_moment, &gradient.sqr()?, beta2)?;

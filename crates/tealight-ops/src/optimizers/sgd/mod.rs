@@ -30,26 +30,32 @@ pub struct Hyper {
     pub weight_decay: f64,
 }
 
-/// Update number `step`, counted from 1, of one parameter and its momentum buffer, in place.
-///
-/// All three tensors have one shape. Step 1 does not read the buffer.
+/// A parameter, its gradient and its momentum buffer. All have one shape.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'a> {
+    /// θ.
+    pub parameter: &'a Var,
+    /// g.
+    pub gradient: &'a Tensor,
+    /// b, which step 1 does not read.
+    pub momentum_buffer: &'a Var,
+    /// The hyper-parameters of this parameter.
+    pub hyper: Hyper,
+}
+
+/// Update number `step`, counted from 1, of `slot`, in place.
 ///
 /// # Errors
 /// If shapes differ, or `step` is 0.
-pub fn step(
-    parameter: &Var,
-    gradient: &Tensor,
-    momentum_buffer: &Var,
-    step: u64,
-    hyper: &Hyper,
-) -> Result<()> {
+pub fn step(slot: &Slot<'_>, step: u64) -> Result<()> {
+    let Slot { parameter, gradient, momentum_buffer, hyper } = *slot;
     check_step("sgd", step)?;
     check_shapes("sgd", parameter, &[gradient, momentum_buffer])?;
     dispatch!(match [gradient, parameter, momentum_buffer] {
         Cpu(T) => update_in_place([parameter, momentum_buffer], gradient, |state, gradient| {
-            cpu::step::<T>(state, gradient, step, hyper);
+            cpu::step::<T>(state, gradient, step, &hyper);
         }),
-        Cuda | Reference => reference::step(parameter, gradient, momentum_buffer, step, hyper),
+        Cuda | Reference => reference::step(slot, step),
     })
 }
 
@@ -68,8 +74,14 @@ mod tests {
             let gradient = Tensor::new(&[1_f64], &Device::Cpu)?;
             // The first step must not read it, as 0 · NaN is NaN.
             let buffer = Var::new(&[f64::NAN], &Device::Cpu)?;
-            super::step(&parameter, &gradient, &buffer, 1, &hyper)?;
-            super::step(&parameter, &gradient, &buffer, 2, &hyper)?;
+            let slot = Slot {
+                parameter: &parameter,
+                gradient: &gradient,
+                momentum_buffer: &buffer,
+                hyper,
+            };
+            step(&slot, 1)?;
+            step(&slot, 2)?;
             assert_eq!(parameter.to_vec1::<f64>()?, [expected]);
         }
         Ok(())

@@ -1,19 +1,14 @@
 //! Reference implementation in plain tensor operations.
 
-use candle_core::{Result, Tensor, Var};
+use candle_core::Result;
 
-use super::Hyper;
+use super::{Hyper, Slot};
 use crate::optimizers::update::{store, wide};
 
-/// One update. All operands have the shape of the parameter.
-pub fn step(
-    parameter: &Var,
-    gradient: &Tensor,
-    momentum_buffer: &Var,
-    step: u64,
-    hyper: &Hyper,
-) -> Result<()> {
-    let Hyper { lr, momentum, nesterov, weight_decay } = *hyper;
+/// Update number `step`, counted from 1, of `slot`.
+pub fn step(slot: &Slot<'_>, step: u64) -> Result<()> {
+    let Slot { parameter, gradient, momentum_buffer, hyper } = *slot;
+    let Hyper { lr, momentum, nesterov, weight_decay } = hyper;
     let (theta, gradient) = (wide(parameter)?, wide(gradient)?);
     let buffer = match step {
         0 | 1 => gradient.clone(),
