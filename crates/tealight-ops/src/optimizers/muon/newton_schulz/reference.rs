@@ -7,7 +7,8 @@ use crate::backend::product_precision::{ProductPrecision, with_product_precision
 use crate::ops::matmul::{matmul, matmul_transposed};
 use crate::ops::swap_axes::swap_axes;
 
-/// See [`orthogonalised`](super::orthogonalised). Products are in f32 or f64, whatever `training.precision` says.
+/// See [`orthogonalised`](super::orthogonalised). Products are in f32 or f64, whatever precision the caller asks for by
+/// [`with_product_precision`].
 pub(super) fn orthogonalised(x: &Tensor, n_iterations: usize) -> Result<Tensor> {
     let (_n, rows, columns) = x.dims3()?;
     // With rows ≤ columns, A = X Xᵀ has the shorter side.
