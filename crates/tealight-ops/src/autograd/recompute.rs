@@ -30,9 +30,7 @@ where
         return Ok(y);
     }
     if !(y.device().is_cpu() || y.device().is_cuda()) {
-        bail!(
-            "`training.activation_checkpointing` works on CPUs and NVIDIA GPUs only; leave it out"
-        )
+        bail!("recomputation of activations works on CPUs and NVIDIA GPUs only")
     }
     record_recomputed(f, copied(&y)?, reads)
 }

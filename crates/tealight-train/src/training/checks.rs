@@ -16,11 +16,24 @@ use crate::task::Task;
 const MAX_EMPTY_BATCHES: u64 = 100;
 
 impl<T: Task> Session<T> {
-    /// Checks that every parameter has a gradient, and that early stopping watches a metric that exists.
+    /// Checks that the device can do what the configuration asks for, that every parameter has a gradient, and that
+    /// early stopping watches a metric that exists.
     pub fn check(&self) -> Result<()> {
+        self.check_device()?;
         let Pass { gradients, .. } = self.first_pass()?;
         audit(&gradients, &self.config.training.gradient_audit_exceptions)?;
         self.check_metric()
+    }
+
+    fn check_device(&self) -> Result<()> {
+        let device = self.params.device();
+        let can_recompute = device.is_cpu() || device.is_cuda();
+        if self.config.training.activation_checkpointing && !can_recompute {
+            let key = "training.activation_checkpointing";
+            let message = format!("`{key}` works on CPUs and NVIDIA GPUs only; leave it out");
+            return Err(Error::config([key], message));
+        }
+        Ok(())
     }
 
     /// Forward and backward over the first batch in which an item carries a loss.
