@@ -73,10 +73,16 @@ fn weights_of_kernel(
 ) -> Result<(Option<&Tensor>, usize, [usize; 3])> {
     Ok(match weights {
         Weights::None => (None, if past { kv_len } else { 1 }, [0, 1, 0]),
-        Weights::OfPairs(w) => (Some(w), w.dim(0)?, [1, w.dim(1)?, 0]),
-        Weights::OfPositions(w) => (Some(w), kv_len, [2, w.dim(1)?, w.dim(1)? / 2]),
+        Weights::OfPairs(w) => {
+            let (q_len, n_taps) = w.dims2()?;
+            (Some(w), q_len, [1, n_taps, 0])
+        }
+        Weights::OfPositions(w) => {
+            let (_len, n_taps) = w.dims2()?;
+            (Some(w), kv_len, [2, n_taps, n_taps / 2])
+        }
         Weights::OfHeads(w, alignment) => {
-            let n_taps = w.dim(1)?;
+            let (_n_heads, n_taps) = w.dims2()?;
             (Some(w), kv_len, [3, n_taps, alignment.origin(n_taps)])
         }
     })
@@ -149,11 +155,12 @@ impl Forward {
         let mut gradients =
             vec![Some(dkey.tensor(key.shape())?), Some(dvalue.tensor(value.shape())?)];
         if let Some(w) = w.filter(|w| w.track_op()) {
+            let (batch, _, _) = key.dims3()?;
             let mut dw = Buffer::like(w)?;
             launch("aft_backward_weights")?
                 .grid([w.elem_count(), 1, 1], 128)
                 .write(&mut dw)?
-                .int(int(key.dim(0)?)?)
+                .int(int(batch)?)
                 .plain(self.problem)
                 .run()?;
             gradients.push(Some(dw.tensor(w.shape())?));

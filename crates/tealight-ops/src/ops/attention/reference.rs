@@ -18,7 +18,8 @@ pub fn attention(
     if let Some(draw) = options.dropout.filter(|draw| draw.rate > 0.) {
         weights = dropout(&weights, draw.rate, draw.stream)?;
     }
-    let value = repeated(&heads_first(value, options)?, weights.dim(1)?)?;
+    let (_, n_heads, _, _) = weights.dims4()?;
+    let value = repeated(&heads_first(value, options)?, n_heads)?;
     heads_first(&weights.matmul(&value)?, options)
 }
 
@@ -27,7 +28,7 @@ pub(super) fn scores(query: &Tensor, key: &Tensor, options: &Options<'_>) -> Res
     let query = heads_first(query, options)?;
     let (batch, n_heads, q_len, head_dim) = query.dims4()?;
     let key = repeated(&heads_first(key, options)?, n_heads)?;
-    let kv_len = key.dim(2)?;
+    let (_, _, kv_len, _) = key.dims4()?;
     let scale = options.scale.unwrap_or(1. / (head_dim as f64).sqrt());
     let mut scores = (query * scale)?.contiguous()?.matmul(&key.t()?)?;
     if let Some(mask) = options.attn_mask {

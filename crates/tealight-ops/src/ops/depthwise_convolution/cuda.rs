@@ -26,7 +26,7 @@ pub(super) fn convolution(x: &Tensor, weight: &Tensor, mask: Option<&Tensor>) ->
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
     let padding = mask.map(Tensor::contiguous).transpose()?;
     let (batch, n_heads, len, width) = x.dims4()?;
-    let kernel = weight.dim(2)?;
+    let (_, _, kernel, _) = weight.dims4()?;
     let sizes = Sizes {
         len: long(len)?,
         width: long(width)?,

@@ -11,7 +11,7 @@ pub fn depthwise_convolution(
     weight: &Tensor,
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let len = x.dim(2)?;
+    let (_, _, len, _) = x.dims4()?;
     let (n_heads, _, kernel, _) = weight.dims4()?;
     let weight = weight.to_dtype(x.dtype())?.reshape((1, n_heads, kernel, 1))?;
     let x = padding_mask::zeroed(x, key_padding_mask)?;

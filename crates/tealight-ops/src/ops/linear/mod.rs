@@ -88,7 +88,8 @@ fn on_cpu<T: Lanes>(x: &Tensor, map: Map<'_>) -> Result<Tensor> {
     let has_bias = [map.bias.is_some()];
     let (x, maps) = split(&inputs, &has_bias);
     let mut y = timed(NAME, Phase::Forward, || cpu::forward::<T>(x, &maps))?;
-    let value = stored(y.remove(0), with_last(x.dims(), map.weight.dim(0)?));
+    let (n_outputs, _) = map.weight.dims2()?;
+    let value = stored(y.remove(0), with_last(x.dims(), n_outputs));
     record_saving(NAME, &inputs, value, Saved::Inputs, move |inputs, _, gradient| {
         backward::<T>(inputs, &has_bias, &[Some(gradient.clone())])
     })
@@ -100,8 +101,8 @@ fn all_on_cpu<T: Lanes>(x: &Tensor, maps: &[Map<'_>]) -> Result<Vec<Tensor>> {
     let (x, maps) = split(&inputs, &have_bias);
     let results = timed(NAME, Phase::Forward, || cpu::forward::<T>(x, &maps))?;
     let values = results.into_iter().zip(&maps).map(|(y, map)| {
-        let shape = with_last(x.dims(), map.weight.dim(0)?);
-        Ok(stored(y, shape))
+        let (n_outputs, _) = map.weight.dims2()?;
+        Ok(stored(y, with_last(x.dims(), n_outputs)))
     });
     let values = values.collect::<Result<_>>()?;
     record_all(NAME, &inputs, values, move |inputs, gradients| {

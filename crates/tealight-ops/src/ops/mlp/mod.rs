@@ -91,7 +91,8 @@ fn on_cpu<T: Lanes, A: Elementwise>(operands: &[&Tensor], settings: &Mlp<'_>) ->
             (layer.value(&operands), vec![])
         })
     })?;
-    let shape = with_last(inputs[0].dims(), down.weight.dim(0)?);
+    let (n_outputs, _) = down.weight.dims2()?;
+    let shape = with_last(inputs[0].dims(), n_outputs);
     record_saving(NAME, &inputs, stored(y, shape), Saved::Inputs, move |inputs, _, gradient| {
         let operands = Operands::of(inputs, have_bias)?;
         gradients(layer.backward(&operands, u, gradient, inputs)?, inputs)

@@ -165,8 +165,9 @@ pub fn weights(
         let key = key.to_dtype(query.dtype())?;
         let plan = Plan::new(query, &key, settings, key_padding_mask)?;
         let (batch, n_heads, len, _) = query.dims4()?;
-        let membership = plan.segments.matrix(query.dtype(), query.device())?; // (rows, 1, m, len)
-        let membership = membership.broadcast_as((batch, n_heads, membership.dim(2)?, len))?;
+        let membership = plan.segments.matrix(query.dtype(), query.device())?; // (rows, 1, n_landmarks, len)
+        let (_, _, n_landmarks, _) = membership.dims4()?;
+        let membership = membership.broadcast_as((batch, n_heads, n_landmarks, len))?;
         plan.read(|| membership.contiguous(), |kernel_3| Ok(kernel_3.clone()))
     })
 }

@@ -15,7 +15,7 @@ pub fn segment_means(
     n_landmarks: usize,
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let len = x.dim(2)?;
+    let (_, _, len, _) = x.dims4()?;
     let n_landmarks = n_landmarks.min(len);
     let is_padding = key_padding_mask.map_or(Ok(vec![vec![false; len]]), padding_mask::rows)?;
     let n_rows = is_padding.len();

@@ -14,10 +14,10 @@ pub(super) fn rotate(x: &Tensor, rotation: Rotation) -> Result<Tensor> {
     let Rotation { cos, sin, layout, len, repeated } = rotation.tables_in(wide(x.dtype()))?;
     // `x` rotated by `direction` (1 or −1) times the angles.
     let rotated = move |x: &Tensor, direction: i32| {
-        let n_pairs = x.elem_count() / 2;
+        let (n_pairs, (_, half)) = (x.elem_count() / 2, cos.dims2()?);
         let mut y = Buffer::like(x)?;
         Launch::elementwise(&KERNELS, "rotate", [x, &cos, &sin], &mut y, n_pairs)?
-            .sizes([len, repeated, cos.dim(1)?])
+            .sizes([len, repeated, half])
             .int((layout == Layout::Interleaved).into())
             .int(direction)
             .run()?;

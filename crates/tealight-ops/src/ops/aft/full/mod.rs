@@ -80,10 +80,10 @@ pub(super) fn aft<T: Element>(
     key_padding_mask: Option<&Tensor>,
     reach: Reach,
 ) -> Result<Tensor> {
-    let (batch, kv_len, d_model) = key.dims3()?;
-    let sizes = Sizes { batch, q_len: w.dim(0)?, kv_len, d_model };
+    let ((batch, kv_len, d_model), (q_len, _)) = (key.dims3()?, w.dims2()?);
+    let sizes = Sizes { batch, q_len, kv_len, d_model };
     let padding = padding_mask::flags(key_padding_mask)?;
-    let (inputs, shape) = ([key, value, w], (batch, sizes.q_len, d_model));
+    let (inputs, shape) = ([key, value, w], (batch, q_len, d_model));
     fused("aft-full", inputs, shape, Saved::InputsAndOutput, |[key, value, w]: [&[T]; 3]| {
         let inputs = Inputs { key, value, w, padding: &padding, reach, sizes };
         let (output, normaliser) = forward::forward(&inputs).expect(MATCH);
