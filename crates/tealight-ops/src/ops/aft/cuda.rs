@@ -22,17 +22,18 @@ pub(super) fn aft(
     let (key, value) = (key.contiguous()?, value.contiguous()?);
     let (batch, kv_len, n_maps) = key.dims3()?;
     let past = reach == Reach::Past;
-    let (w, q_len, [taps, n_taps, origin]) = weights_of_kernel(weights, kv_len, past)?;
+    let KernelWeights { w, q_len, taps, n_taps, origin } =
+        KernelWeights::of(weights, kv_len, reach)?;
     let [w, padding] = [w, key_padding_mask].map(|x| x.map(Tensor::contiguous).transpose());
     let (w, padding) = (w?, padding?);
     let width = value.elem_count() / key.elem_count();
     // `Aft` in `kernel.cu`.
-    let problem = ints([q_len, kv_len, n_maps, width, taps, n_taps, origin, past.into()])?;
+    let problem = ints([q_len, kv_len, n_maps, width, taps as usize, n_taps, origin, past.into()])?;
     let n = batch * q_len * n_maps * width;
     let mut output = Buffer::unwritten(n, value.dtype(), value.device())?;
     let row = || Buffer::unwritten(batch * q_len * n_maps, wide(key.dtype()), key.device());
     let (mut maxima, mut sums) = (row()?, row()?);
-    let is_scan = taps == 0 && past;
+    let is_scan = taps == Taps::None && past;
     if is_scan {
         Launch::new(&KERNELS, "aft_scan_forward", &key)?
             .over(batch * n_maps)
@@ -65,27 +66,50 @@ pub(super) fn aft(
     })
 }
 
-/// The tensor of weights, the number of queries, and the fields `taps`, `n_taps` and `origin` of `Aft` in `kernel.cu`.
-fn weights_of_kernel(
-    weights: Weights<'_>,
-    kv_len: usize,
-    past: bool,
-) -> Result<(Option<&Tensor>, usize, [usize; 3])> {
-    Ok(match weights {
-        Weights::None => (None, if past { kv_len } else { 1 }, [0, 1, 0]),
-        Weights::OfPairs(w) => {
-            let (q_len, n_taps) = w.dims2()?;
-            (Some(w), q_len, [1, n_taps, 0])
-        }
-        Weights::OfPositions(w) => {
-            let (_len, n_taps) = w.dims2()?;
-            (Some(w), kv_len, [2, n_taps, n_taps / 2])
-        }
-        Weights::OfHeads(w, alignment) => {
-            let (_n_heads, n_taps) = w.dims2()?;
-            (Some(w), kv_len, [3, n_taps, alignment.origin(n_taps)])
-        }
-    })
+/// `Taps` in `kernel.cu`: the layout of w.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taps {
+    /// `NO_TAPS`
+    None = 0,
+    /// `OF_PAIRS`
+    OfPairs = 1,
+    /// `OF_POSITIONS`
+    OfPositions = 2,
+    /// `OF_MAPS`
+    OfMaps = 3,
+}
+
+/// The weights as the kernels read them. `taps`, `n_taps` and `origin` are fields of `Aft` in `kernel.cu`.
+struct KernelWeights<'a> {
+    w: Option<&'a Tensor>,
+    q_len: usize,
+    taps: Taps,
+    n_taps: usize,
+    origin: usize,
+}
+
+impl<'a> KernelWeights<'a> {
+    fn of(weights: Weights<'a>, kv_len: usize, reach: Reach) -> Result<Self> {
+        let (w, q_len, taps, n_taps, origin) = match weights {
+            Weights::None => {
+                let q_len = if reach == Reach::Past { kv_len } else { 1 };
+                (None, q_len, Taps::None, 1, 0)
+            }
+            Weights::OfPairs(w) => {
+                let (q_len, n_taps) = w.dims2()?;
+                (Some(w), q_len, Taps::OfPairs, n_taps, 0)
+            }
+            Weights::OfPositions(w) => {
+                let (_len, n_taps) = w.dims2()?;
+                (Some(w), kv_len, Taps::OfPositions, n_taps, n_taps / 2)
+            }
+            Weights::OfHeads(w, alignment) => {
+                let (_n_heads, n_taps) = w.dims2()?;
+                (Some(w), kv_len, Taps::OfMaps, n_taps, alignment.origin(n_taps))
+            }
+        };
+        Ok(Self { w, q_len, taps, n_taps, origin })
+    }
 }
 
 /// What the backward reads besides the inputs and the output.

@@ -9,9 +9,12 @@
 #include "backend/cuda/prelude.cuh"
 #include "ops/online_softmax.cuh"
 
+// The layout of w: none, (q_len, kv_len), (positions, n_taps), (n_maps, n_taps). `Taps` in cuda.rs has these numbers.
+enum Taps { NO_TAPS = 0, OF_PAIRS = 1, OF_POSITIONS = 2, OF_MAPS = 3 };
+
 struct Aft {
     int q_len, kv_len, n_maps, width;
-    int taps;           // layout of w. 0: none, 1: (q_len, kv_len), 2: (positions, n_taps), 3: (n_maps, n_taps)
+    int taps;           // of `Taps`
     int n_taps, origin; // the index of the tap with s = t
     int past;           // whether position t reads only s ≤ t
 };
@@ -20,9 +23,9 @@ struct Aft {
 DEVICE Wide weight_of(const Aft& a, const Number* w, int t, int s, int map) {
     int tap = s - t + a.origin;
     bool inside = tap >= 0 && tap < a.n_taps;
-    if (a.taps == 1) return wide(w[i64(t) * a.kv_len + s]);
-    if (a.taps == 2 && inside) return wide(w[i64(t) * a.n_taps + tap]);
-    if (a.taps == 3 && inside) return wide(w[i64(map) * a.n_taps + tap]);
+    if (a.taps == OF_PAIRS) return wide(w[i64(t) * a.kv_len + s]);
+    if (a.taps == OF_POSITIONS && inside) return wide(w[i64(t) * a.n_taps + tap]);
+    if (a.taps == OF_MAPS && inside) return wide(w[i64(map) * a.n_taps + tap]);
     return Wide(0);
 }
 
@@ -91,19 +94,19 @@ KERNEL(add_channels, const Wide* parts, Number* sum, i64 n, int width) {
     sum[i] = narrow(total);
 }
 
-// dw = Σ p_ts g_t (V_s − Y_t) over the batch and the channels, and for taps = 3 over the positions t. Grid: one block
+// dw = Σ p_ts g_t (V_s − Y_t) over the batch and the channels, and for OF_MAPS over the positions t. Grid: one block
 // per element of w.
 KERNEL(aft_backward_weights, const Number* key, const Number* value, const Number* w, const u8* padding,
        const Number* output, const Wide* maxima, const Wide* sums, const Number* g, Number* dw, int batch, Aft a) {
-    int of_row = a.taps == 1 ? a.kv_len : a.n_taps, first = blockIdx.x / of_row, second = blockIdx.x % of_row;
-    int channels = a.n_maps * a.width, of_maps = a.taps == 3;
+    int of_row = a.taps == OF_PAIRS ? a.kv_len : a.n_taps, first = blockIdx.x / of_row, second = blockIdx.x % of_row;
+    int channels = a.n_maps * a.width, of_maps = a.taps == OF_MAPS;
     i64 n = i64(batch) * (of_maps ? a.q_len * a.width : channels);
     Wide sum = 0;
     for (i64 i = threadIdx.x; i < n; i += blockDim.x) {
         int channel = of_maps ? first * a.width + i % a.width : i % channels;
         int t = of_maps ? i / a.width % a.q_len : first;
         i64 example = of_maps ? i / a.width / a.q_len : i / channels;
-        int s = a.taps == 1 ? second : t + second - a.origin;
+        int s = a.taps == OF_PAIRS ? second : t + second - a.origin;
         if (s < 0 || s >= a.kv_len || !is_read(a, padding, example, t, s)) continue;
         i64 at = (example * a.q_len + t) * channels + channel;
         Wide read = share(a, key, w, padding, maxima, sums, example, t, s, channel / a.width);
