@@ -65,8 +65,8 @@ pub(super) fn launch(device: &CudaDevice, launch: &Launch<'_>) -> Result<()> {
         block_dim: (block, 1, 1),
         shared_mem_bytes: shared_bytes,
     };
-    // SAFETY: the arguments match the kernel's parameters, which the emulator checks in the tests. The launch
-    // borrows all operands, so their memory is freed later and, in the order of the stream, after the kernel.
+    // SAFETY: the kernel's module guarantees what `Launch::run` lists. The launch borrows all operands, so their memory
+    // is freed later and, in the order of the stream, after the kernel.
     unsafe { builder.launch(config) }.w()?;
     Ok(())
 }

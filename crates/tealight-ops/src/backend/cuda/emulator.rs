@@ -47,8 +47,8 @@ pub(super) fn launch(launch: &Launch<'_>) -> Result<()> {
     let arguments = launch.arguments.iter().map(|words| words.as_ptr().cast_mut().cast::<c_void>());
     let mut arguments: Vec<_> = arguments.collect();
     let words: Vec<_> = launch.arguments.iter().map(|words| words.len() as c_uint).collect();
-    // SAFETY: the emulator compares number and sizes of the arguments with the kernel's parameters. The launch
-    // borrows all operands until the kernel has returned.
+    // SAFETY: the kernel's module guarantees what `Launch::run` lists, and the emulator compares number and sizes of the
+    // arguments with the kernel's parameters. The launch borrows all operands until the kernel has returned.
     let error = unsafe {
         emulate(
             name.as_ptr(),

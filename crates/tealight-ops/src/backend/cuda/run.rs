@@ -13,6 +13,20 @@ use super::launch::Launch;
 impl Launch<'_> {
     /// Submits the kernel to the device's stream. The emulator has executed it on return.
     ///
+    /// This function is safe, although it does not compare the launch with the kernel. A kernel is launched only by the
+    /// module that includes its source, and each such module guarantees:
+    ///
+    /// - The arguments are the kernel's parameters, in number, order and type. The emulator compares number and sizes in
+    ///   the tests.
+    /// - Operands are contiguous, or their strides are among the arguments. They have as many elements as the sizes
+    ///   among the arguments say: the public function has checked their shapes, and a buffer is allocated with a length
+    ///   from the same sizes.
+    /// - Parameters of type `Number` get operands of the dtype that the kernel is compiled for, those of type `Wide` get
+    ///   operands of [`wide`](super::wide) of that dtype.
+    /// - Threads and blocks of the grid without an element return before they read or write. An index that is read from
+    ///   memory, such as a token id or a label, is compared with its bounds by the kernel.
+    /// - Each element of an unwritten buffer is written before it is read.
+    ///
     /// # Errors
     /// If a size of the grid does not fit in 32 bits, or the driver or the emulator refuses the launch.
     pub(crate) fn run(self) -> Result<()> {
