@@ -117,7 +117,7 @@ unsafe fn multiply(strip: &Strip<f32>, n_rows: usize) {
     for block in 0..n_blocks {
         let b = strip.b.first.wrapping_add(block * strip.b.panel_stride);
         let next = strip.next.rows(block, n_blocks, n_rows);
-        let written = Written::new(strip, n_rows, block * WIDTH);
+        let written = WrittenRows::new(strip, n_rows, block * WIDTH);
         // SAFETY: the tiles have their shapes, and the caller guarantees that A and this panel of B are packed.
         unsafe { sums.compute(strip, b, next, &written) };
         // SAFETY: the caller guarantees that the base can be read and C written in these rows and columns.
@@ -128,13 +128,13 @@ unsafe fn multiply(strip: &Strip<f32>, n_rows: usize) {
 }
 
 /// The rows of C that are written after the sums are complete, to be prefetched.
-struct Written {
+struct WrittenRows {
     first: *const f32,
     last: *const f32,
     row_bytes: usize,
 }
 
-impl Written {
+impl WrittenRows {
     /// `n_rows` of C, from column j on.
     fn new(strip: &Strip<f32>, n_rows: usize, j: usize) -> Self {
         let (c, row_stride) = strip.c;
@@ -175,7 +175,7 @@ impl Sums {
         strip: &Strip<f32>,
         b: *const f32,
         next: [*const f32; 2],
-        written: &Written,
+        written: &WrittenRows,
     ) {
         let n_tiles = strip.depth / SIDE;
         // SAFETY: the loop reads this number of tiles of A and B, and all rows of the sums are written. Prefetching

@@ -72,14 +72,14 @@ with_bf16! {
     /// As for [`strip::run`](super::strip::run), on a processor with VDPBF16PS.
     unsafe fn strip<const ROWS: usize>(strip: &Strip<f32>) {
         // SAFETY: as for this function.
-        unsafe { Rows::<f32, Pair, ROWS>::of(strip) }.with_simd(pulp::x86::V4::detected());
+        unsafe { Rows::<f32, TwoProducts, ROWS>::of(strip) }.with_simd(pulp::x86::V4::detected());
     }
 }
 
 /// The two products of a pair.
-struct Pair;
+struct TwoProducts;
 
-impl Terms<f32> for Pair {
+impl Terms<f32> for TwoProducts {
     #[inline(always)]
     fn add<S: Simd>(_: S, a: S::f32s, b: S::f32s, sum: S::f32s) -> S::f32s {
         let [a, b]: [__m512i; 2] = [cast(a), cast(b)];

@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::kernel::Kernel;
 use super::kernels::Kernels;
 use super::pack::STRIPS;
-use super::strip::{Next, Panels, Strided, Strip, Strips};
+use super::strip::{NextRows, Panels, Strided, Strip, Strips};
 use super::{Base, Method, Product, Target};
 use crate::backend::parallel::add_scaled;
 use crate::backend::scratch::Scratch;
@@ -164,11 +164,11 @@ impl<T: Lanes> Block<'_, T> {
     }
 
     /// A from this row on, to be prefetched if its rows are contiguous.
-    fn next(&self, row: usize) -> Next<T> {
+    fn next(&self, row: usize) -> NextRows<T> {
         let a = &self.product.a;
         let is_by_rows = a.column_stride() == 1;
         let offset = if is_by_rows { row * a.row_stride() + self.depth.start } else { 0 };
-        Next {
+        NextRows {
             first: a.data().as_ptr().wrapping_add(offset),
             row_stride: if is_by_rows { a.row_stride() } else { 0 },
             step: if is_by_rows { self.kernel.terms } else { 0 },

@@ -241,9 +241,9 @@ impl<'a, T: Lanes> Product<'a, T> {
 }
 
 /// Products of small matrices of f32, on the thread of the caller, with operands rounded to bf16.
-pub(crate) struct Rounded<T: 'static>(Kernels<T>);
+pub(crate) struct RoundedProducts<T: 'static>(Kernels<T>);
 
-impl<T: Lanes> Rounded<T> {
+impl<T: Lanes> RoundedProducts<T> {
     /// There are none for f64.
     pub(crate) fn with(instructions: Bf16) -> Option<Self> {
         let kernels = Kernels::new(Level::current(), Some(instructions));
@@ -275,9 +275,9 @@ impl<T: Lanes> Rounded<T> {
 }
 
 /// Products on the thread of the caller, for loops whose blocks the threads share.
-pub(crate) struct Serial<T: 'static>(Kernels<T>);
+pub(crate) struct SerialProducts<T: 'static>(Kernels<T>);
 
-impl<T: Lanes> Serial<T> {
+impl<T: Lanes> SerialProducts<T> {
     /// In the precision that this thread asks for: other threads do not know it.
     pub(crate) fn current() -> Self {
         Self(Kernels::current())

@@ -24,7 +24,7 @@ pub(super) struct Strip<T> {
     pub(super) a: Strided<T>,
     pub(super) b: Panels<T>,
     /// Rows of A that are read after this strip, in place.
-    pub(super) next: Next<T>,
+    pub(super) next: NextRows<T>,
     /// The addend of the product.
     pub(super) base: Strided<T>,
     /// The first element of C, and the stride of its rows.
@@ -43,13 +43,13 @@ pub(super) struct Strided<T> {
 /// Contiguous rows that are prefetched: the first element, the distance between rows, and how many elements to advance
 /// for each packed element of this strip. The addresses may be invalid.
 #[derive(Clone, Copy)]
-pub(super) struct Next<T> {
+pub(super) struct NextRows<T> {
     pub(super) first: *const T,
     pub(super) row_stride: usize,
     pub(super) step: usize,
 }
 
-impl<T> Next<T> {
+impl<T> NextRows<T> {
     /// The rows that tile number `tile` of `n_tiles` prefetches, if the next strip has `n_rows`. Each tile takes two;
     /// if that is too few, the others are not prefetched.
     #[inline(always)]
@@ -86,9 +86,9 @@ pub(super) trait Terms<T: Lanes> {
 }
 
 /// Their product.
-pub(super) struct One;
+pub(super) struct OneProduct;
 
-impl<T: Lanes> Terms<T> for One {
+impl<T: Lanes> Terms<T> for OneProduct {
     #[inline(always)]
     fn add<S: Simd>(simd: S, a: T::Vector<S>, b: T::Vector<S>, sum: T::Vector<S>) -> T::Vector<S> {
         T::multiply_add(simd, a, b, sum)
@@ -102,7 +102,7 @@ impl<T: Lanes> Terms<T> for One {
 /// tile's width of elements can be read from its first on.
 pub(super) unsafe fn run<S: Detected, T: Lanes, const ROWS: usize>(strip: &Strip<T>) {
     // SAFETY: as for this function.
-    Simd::vectorize(S::detected(), unsafe { Rows::<T, One, ROWS>::of(strip) });
+    Simd::vectorize(S::detected(), unsafe { Rows::<T, OneProduct, ROWS>::of(strip) });
 }
 
 /// A strip with its number of rows and the terms of its sums as types.

@@ -45,13 +45,13 @@ impl Float for f64 {
 }
 
 /// A matrix whose gaps between rows or columns are NaN.
-struct Owned<T> {
+struct GappedMatrix<T> {
     data: Vec<T>,
     shape: (usize, usize),
     strides: (usize, usize),
 }
 
-impl<T: Float> Owned<T> {
+impl<T: Float> GappedMatrix<T> {
     /// Row-major, column-major, or neither; with or without a gap.
     fn draw(draw: &mut Draw, shape: (usize, usize)) -> Self {
         let gap = [0, 0, 3, 70][draw.below(4)];
@@ -93,7 +93,7 @@ fn kernels<T: Lanes>() -> impl Iterator<Item = Kernels<T>> {
 
 /// Compares one random product, with every base and kernel, to its definition in f64.
 fn compare<T: Float>(draw: &mut Draw, (m, n, k): (usize, usize, usize)) {
-    let (a, b) = (Owned::<T>::draw(draw, (m, k)), Owned::<T>::draw(draw, (k, n)));
+    let (a, b) = (GappedMatrix::<T>::draw(draw, (m, k)), GappedMatrix::<T>::draw(draw, (k, n)));
     let scale: T = draw.number();
     let row = draw.numbers::<T>(n);
     let stride = n + draw.below(2) * 5;
@@ -181,8 +181,8 @@ fn the_bits_do_not_depend_on_the_number_of_threads() {
     let mut draw = Draw(5);
     for (m, n, k) in [(307, 211, 601), (31, 1_201, 97), (2_003, 53, 67), (7, 1_009, 83)] {
         for (a_strides, b_strides) in [((k, 1), (1, k)), ((1, m), (n, 1))] {
-            let a = Owned::<f32>::with_strides(&mut draw, (m, k), a_strides);
-            let b = Owned::<f32>::with_strides(&mut draw, (k, n), b_strides);
+            let a = GappedMatrix::<f32>::with_strides(&mut draw, (m, k), a_strides);
+            let b = GappedMatrix::<f32>::with_strides(&mut draw, (k, n), b_strides);
             let product = Product::of(a.view(), b.view());
             for kernels in kernels() {
                 let here = on_threads(1, &kernels, product, (m, n));

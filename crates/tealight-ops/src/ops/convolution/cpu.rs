@@ -6,7 +6,7 @@ use candle_core::{Result, Tensor};
 
 use super::Slide;
 use crate::backend::buffer::{View, unwritten};
-use crate::backend::gemm::{Product, Serial};
+use crate::backend::gemm::{Product, SerialProducts};
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::parallel::{run, sum_in_order};
 use crate::backend::scratch::Scratch;
@@ -46,7 +46,7 @@ impl Convolution {
         let weight = Matrix::new(&weight, (patch, n_outputs));
         let n_rows = self.slide.batch * self.slide.rows;
         let mut y = unwritten(n_rows * columns * n_outputs);
-        let (block, serial) = (self.rows_per_block(), Serial::current());
+        let (block, serial) = (self.rows_per_block(), SerialProducts::current());
         run(
             y.len(),
             y.chunks_mut(block * columns * n_outputs).enumerate(),
@@ -98,7 +98,7 @@ impl Convolution {
             x.map(|(x, g)| Part { x, g, dx: dx.next() }).collect()
         };
         let needs_bias = is_needed.get(2).copied().unwrap_or(false);
-        let serial = Serial::current();
+        let serial = SerialProducts::current();
         let sums = run(
             g.len(),
             parts.into_iter(),
@@ -124,7 +124,7 @@ impl Convolution {
         part: Part<'_, T>,
         weight: &[T],
         [needs_weight, needs_bias]: [bool; 2],
-        serial: &Serial<T>,
+        serial: &SerialProducts<T>,
     ) -> [Vec<T>; 2] {
         let Part { x, g, mut dx } = part;
         let (columns, patch, n_outputs) = (self.slide.columns, self.slide.patch(), self.n_outputs);

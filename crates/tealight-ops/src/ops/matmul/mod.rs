@@ -29,7 +29,7 @@ const NAME: &str = "matmul";
 /// # Errors
 /// If the shapes do not match.
 pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    apply(a, b, Right::AsItIs)
+    apply(a, b, RightFactor::AsItIs)
 }
 
 /// `a (.., m, k)`, `b (.., n, k)` → A Bᵀ `(.., m, n)`
@@ -37,24 +37,24 @@ pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// If the shapes do not match.
 pub fn matmul_transposed(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    apply(a, b, Right::Transposed)
+    apply(a, b, RightFactor::Transposed)
 }
 
 /// How the right factor is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Right {
+enum RightFactor {
     AsItIs,
     Transposed,
 }
 
-fn apply(a: &Tensor, b: &Tensor, right: Right) -> Result<Tensor> {
+fn apply(a: &Tensor, b: &Tensor, right: RightFactor) -> Result<Tensor> {
     let sizes = Sizes::of(a, b, right)?;
     dispatch!(match [a, b] {
         Cpu(T) => on_cpu::<T>(a, b, sizes),
         Cuda => cuda::matmul(a, b, sizes),
         Reference => match right {
-            Right::AsItIs => reference::matmul(a, b),
-            Right::Transposed => reference::matmul_transposed(a, b),
+            RightFactor::AsItIs => reference::matmul(a, b),
+            RightFactor::Transposed => reference::matmul_transposed(a, b),
         },
     })
 }
@@ -65,16 +65,16 @@ struct Sizes {
     m: usize,
     n: usize,
     k: usize,
-    right: Right,
+    right: RightFactor,
 }
 
 impl Sizes {
-    fn of(a: &Tensor, b: &Tensor, right: Right) -> Result<Self> {
+    fn of(a: &Tensor, b: &Tensor, right: RightFactor) -> Result<Self> {
         let mismatch = || {
             let of = |x: &Tensor| (x.shape().clone(), x.dtype());
             let expected = match right {
-                Right::AsItIs => "(.., m, k), (.., k, n)",
-                Right::Transposed => "(.., m, k), (.., n, k)",
+                RightFactor::AsItIs => "(.., m, k), (.., k, n)",
+                RightFactor::Transposed => "(.., m, k), (.., n, k)",
             };
             let (a, b) = (of(a), of(b));
             format!("the product of {a:?} and {b:?}: expected {expected} of the same dtype")
@@ -85,8 +85,8 @@ impl Sizes {
         let (m, k) = (a.dim(D::Minus2)?, a.dim(D::Minus1)?);
         let (rows, columns) = (b.dim(D::Minus2)?, b.dim(D::Minus1)?);
         let (depth, n) = match right {
-            Right::AsItIs => (rows, columns),
-            Right::Transposed => (columns, rows),
+            RightFactor::AsItIs => (rows, columns),
+            RightFactor::Transposed => (columns, rows),
         };
         let batches = [a, b].map(|x| x.dims()[..x.rank() - 2].to_vec());
         if depth != k || batches[0] != batches[1] {
@@ -98,7 +98,7 @@ impl Sizes {
     /// Each right factor as `(k, n)`.
     fn b<'a, T: Lanes>(&self, b: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
         let Self { n, k, right, .. } = *self;
-        let is_transposed = right == Right::Transposed;
+        let is_transposed = right == RightFactor::Transposed;
         let stored = if is_transposed { (n, k) } else { (k, n) };
         matrices(b, stored).map(move |b| if is_transposed { b.transposed() } else { b })
     }
@@ -130,8 +130,10 @@ fn on_cpu<T: Lanes>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
             let view = View::of(a)?;
             let pairs = matrices(&view, (m, k)).zip(matrices(&g, (m, n)));
             let db = match right {
-                Right::AsItIs => products(pairs.map(|(a, g)| (a.transposed(), g)), (k, n)),
-                Right::Transposed => products(pairs.map(|(a, g)| (g.transposed(), a)), (n, k)),
+                RightFactor::AsItIs => products(pairs.map(|(a, g)| (a.transposed(), g)), (k, n)),
+                RightFactor::Transposed => {
+                    products(pairs.map(|(a, g)| (g.transposed(), a)), (n, k))
+                }
             };
             tensor(db, b.shape())
         };

@@ -7,14 +7,14 @@ use crate::backend::cuda::{Buffer, Launch, Source};
 
 const KERNELS: Source = Source::new("softmax", &[include_str!("kernel.cu")]);
 
-/// The result for a row.
+/// The result for a row: `in_logarithms` of the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Of {
-    Weights,
-    Logarithms,
+pub(super) enum RowResult {
+    Weights = 0,
+    Logarithms = 1,
 }
 
-pub(super) fn softmax(name: &'static str, x: &Tensor, of: Of) -> Result<Tensor> {
+pub(super) fn softmax(name: &'static str, x: &Tensor, result: RowResult) -> Result<Tensor> {
     let x = x.contiguous()?;
     let width = x.dim(D::Minus1)?;
     let mut y = Buffer::like(&x)?;
@@ -23,7 +23,7 @@ pub(super) fn softmax(name: &'static str, x: &Tensor, of: Of) -> Result<Tensor> 
         .read(&x)?
         .write(&mut y)?
         .size(width)
-        .int(of as i32)
+        .int(result as i32)
         .run()?;
     let y = y.value(x.shape());
     record_saving(name, &[&x], y, Saved::Output, move |_, y, gradient| {
@@ -33,7 +33,7 @@ pub(super) fn softmax(name: &'static str, x: &Tensor, of: Of) -> Result<Tensor> 
             .reads([y, gradient])?
             .write(&mut dx)?
             .size(width)
-            .int(of as i32)
+            .int(result as i32)
             .run()?;
         Ok(vec![Some(dx.tensor(y.shape())?)])
     })

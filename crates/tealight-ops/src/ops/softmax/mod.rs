@@ -35,7 +35,7 @@ use crate::backend::element::Element;
 pub fn softmax(x: &Tensor) -> Result<Tensor> {
     dispatch!(match [x] {
         Cpu(T) => over_rows("softmax", x, cpu::softmax::<T>, cpu::softmax_backward),
-        Cuda => cuda::softmax("softmax", x, cuda::Of::Weights),
+        Cuda => cuda::softmax("softmax", x, cuda::RowResult::Weights),
         Reference => widened(x, reference::softmax),
     })
 }
@@ -49,7 +49,7 @@ pub fn softmax(x: &Tensor) -> Result<Tensor> {
 pub fn log_softmax(x: &Tensor) -> Result<Tensor> {
     dispatch!(match [x] {
         Cpu(T) => over_rows("log-softmax", x, cpu::log_softmax::<T>, cpu::log_softmax_backward),
-        Cuda => cuda::softmax("log-softmax", x, cuda::Of::Logarithms),
+        Cuda => cuda::softmax("log-softmax", x, cuda::RowResult::Logarithms),
         Reference => widened(x, reference::log_softmax),
     })
 }

@@ -79,8 +79,8 @@ fn not_a_number_and_infinity_stay_in_their_row_and_column_of_tiles() {
     let (m, n, k) = (29, 67, 23);
     let mut draw = Draw(23);
     for (strides_a, strides_b) in [((k, 1), (n, 1)), ((1, m), (1, k)), ((2, 2 * m), (2, 2 * k))] {
-        let mut a = Owned::<f32>::with_strides(&mut draw, (m, k), strides_a);
-        let mut b = Owned::<f32>::with_strides(&mut draw, (k, n), strides_b);
+        let mut a = GappedMatrix::<f32>::with_strides(&mut draw, (m, k), strides_a);
+        let mut b = GappedMatrix::<f32>::with_strides(&mut draw, (k, n), strides_b);
         a.set(5, 22, f32::NAN);
         a.set(17, 2, f32::INFINITY);
         b.set(22, 65, f32::NAN);
@@ -104,7 +104,8 @@ fn not_a_number_and_infinity_stay_in_their_row_and_column_of_tiles() {
 #[test]
 fn denormal_products_are_zero() {
     let mut draw = Draw(24);
-    let [mut a, mut b] = [(37, 67), (67, 41)].map(|shape| Owned::<f32>::draw(&mut draw, shape));
+    let [mut a, mut b] =
+        [(37, 67), (67, 41)].map(|shape| GappedMatrix::<f32>::draw(&mut draw, shape));
     for x in a.data.iter_mut().chain(&mut b.data) {
         *x *= 4. * f32::MIN_POSITIVE.sqrt();
     }
@@ -149,8 +150,8 @@ fn the_bits_of_amx_do_not_depend_on_the_number_of_threads() {
     let mut draw = Draw(26);
     for (m, n, k) in [(131, 211, 601), (503, 53, 67), (61, 257, 1_301)] {
         for (a_strides, b_strides) in [((k, 1), (1, k)), ((1, m), (n, 1))] {
-            let a = Owned::<f32>::with_strides(&mut draw, (m, k), a_strides);
-            let b = Owned::<f32>::with_strides(&mut draw, (k, n), b_strides);
+            let a = GappedMatrix::<f32>::with_strides(&mut draw, (m, k), a_strides);
+            let b = GappedMatrix::<f32>::with_strides(&mut draw, (k, n), b_strides);
             let product = Product::of(a.view(), b.view()).rounded();
             for kernels in kernels() {
                 let here = on_threads(1, &kernels, product, (m, n));

@@ -38,7 +38,7 @@ impl Order {
     /// Element (i, j) of A B, block by block of the depth.
     fn expected(
         &self,
-        (a, b): (&Owned<f32>, &Owned<f32>),
+        (a, b): (&GappedMatrix<f32>, &GappedMatrix<f32>),
         (i, j): (usize, usize),
         (base, scale): (f32, f32),
     ) -> f32 {
@@ -53,7 +53,7 @@ impl Order {
 /// An element of C that differs from base + scale · A B, and what was expected, if there is one.
 pub(super) fn differing(
     c: &[f32],
-    (a, b): (&Owned<f32>, &Owned<f32>),
+    (a, b): (&GappedMatrix<f32>, &GappedMatrix<f32>),
     order: &Order,
     base: impl Fn(usize) -> f32,
     scale: f32,
@@ -87,7 +87,7 @@ pub(super) fn compare(
     order: &Order,
     (m, n, k): (usize, usize, usize),
 ) {
-    let (a, b) = (Owned::<f32>::draw(draw, (m, k)), Owned::<f32>::draw(draw, (k, n)));
+    let (a, b) = (GappedMatrix::<f32>::draw(draw, (m, k)), GappedMatrix::<f32>::draw(draw, (k, n)));
     let scale: f32 = draw.number();
     let row = draw.numbers::<f32>(n);
     let before = draw.numbers::<f32>(m * n);
@@ -118,8 +118,8 @@ fn the_bits_of_rounded_products_do_not_depend_on_the_number_of_threads() {
     let mut draw = Draw(12);
     for (m, n, k) in [(307, 211, 601), (2_003, 53, 67), (61, 1_009, 1_301)] {
         for (a_strides, b_strides) in [((k, 1), (1, k)), ((1, m), (n, 1))] {
-            let a = Owned::<f32>::with_strides(&mut draw, (m, k), a_strides);
-            let b = Owned::<f32>::with_strides(&mut draw, (k, n), b_strides);
+            let a = GappedMatrix::<f32>::with_strides(&mut draw, (m, k), a_strides);
+            let b = GappedMatrix::<f32>::with_strides(&mut draw, (k, n), b_strides);
             let product = Product::of(a.view(), b.view()).rounded();
             for (_, kernels) in rounding_kernels() {
                 let here = on_threads(1, &kernels, product, (m, n));

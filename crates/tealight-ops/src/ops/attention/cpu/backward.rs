@@ -5,11 +5,11 @@ use std::ops::Range;
 use pulp::Simd;
 
 use super::plan::{Block, Plan};
-use super::product::{ColumnMajor, Product, Right, RowMajor, Start};
+use super::product::{ColumnMajor, Product, RightFactor, RowMajor, Start};
 use super::tile::{Queries, ScoreTile, pack, padded, transpose};
 use super::{Operands, QueryTile, RowStatistics, Strided, heads, query_tiles, scratch_memory};
 use crate::backend::buffer::unwritten;
-use crate::backend::gemm::Rounded;
+use crate::backend::gemm::RoundedProducts;
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::parallel::{self, add_scaled};
 use crate::backend::scratch::Scratch;
@@ -199,7 +199,7 @@ impl<T: Lanes> Backward<'_, T> {
         // Rounded and summed in the same order as dO Vᵀ, so that the two cancel exactly where a weight is 1.
         let is_rounded = operands.rounded.is_some();
         if is_rounded {
-            Rounded::round(buffers.gradients);
+            RoundedProducts::round(buffers.gradients);
         }
         let delta = vectors_mut::<T, S>(buffers.delta);
         let outputs = vectors::<T, S>(buffers.outputs);
@@ -242,7 +242,7 @@ impl<T: Lanes> Backward<'_, T> {
                 start: Start::Sum,
                 c: vectors_mut::<T, S>(to),
                 left: RowMajor { data: left, stride, depth: tile.queries.rows.len() },
-                right: Right { rows: vectors::<T, S>(right), width: width / lanes::<T, S>() },
+                right: RightFactor { rows: vectors::<T, S>(right), width: width / lanes::<T, S>() },
                 n_rows: tile.keys.len(),
             };
             sums.write(self.operands.rounded.as_ref());
@@ -266,7 +266,7 @@ impl<T: Lanes> Backward<'_, T> {
             start: Start::Sum,
             c: vectors_mut::<T, S>(buffers.query_gradient),
             left: ColumnMajor { data: buffers.score_gradient, stride, depth },
-            right: Right { rows: vectors::<T, S>(buffers.keys), width },
+            right: RightFactor { rows: vectors::<T, S>(buffers.keys), width },
             n_rows: tile.queries.rows.len(),
         };
         sums.write(self.operands.rounded.as_ref());

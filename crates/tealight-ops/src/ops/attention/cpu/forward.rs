@@ -2,7 +2,7 @@
 
 use pulp::Simd;
 
-use super::product::{ColumnMajor, Product, Right, Start};
+use super::product::{ColumnMajor, Product, RightFactor, Start};
 use super::tile::{Queries, ScoreTile, pack, padded, transpose};
 use super::{Operands, QueryTile, RowStatistics, query_tiles, scratch_memory};
 use crate::backend::buffer::unwritten;
@@ -101,7 +101,7 @@ impl<T: Lanes> Forward<'_, T> {
                 start: Start::Sum,
                 c: vectors_mut::<T, S>(buffers.output),
                 left: ColumnMajor { data: weights, stride: n_queries, depth: tile.keys.len() },
-                right: Right {
+                right: RightFactor {
                     rows: vectors::<T, S>(buffers.values),
                     width: width / lanes::<T, S>(),
                 },

@@ -14,7 +14,7 @@ pub(super) use forward::forward;
 use super::Layout;
 use super::problem::Problem;
 use crate::backend::buffer::View;
-use crate::backend::gemm::Rounded;
+use crate::backend::gemm::RoundedProducts;
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::simd::vector::Lanes;
 use tile::Queries;
@@ -56,7 +56,7 @@ pub(super) struct Operands<'a, T: 'static> {
     is_mask_learnt: bool,
     masks: &'a Masks,
     /// For products with operands rounded to bf16.
-    rounded: Option<Rounded<T>>,
+    rounded: Option<RoundedProducts<T>>,
 }
 
 impl<'a, T: Lanes> Operands<'a, T> {
@@ -69,7 +69,7 @@ impl<'a, T: Lanes> Operands<'a, T> {
             attn_mask: tensors.get(3).map(Strided::of_mask).transpose()?,
             is_mask_learnt: tensors.get(3).is_some_and(Tensor::track_op),
             masks,
-            rounded: problem.rounding.and_then(Rounded::with),
+            rounded: problem.rounding.and_then(RoundedProducts::with),
         })
     }
 }

@@ -11,7 +11,7 @@
 use pulp::bytemuck::{cast_slice, cast_slice_mut};
 use pulp::{NullaryFnOnce, Simd};
 
-use crate::backend::gemm::Rounded;
+use crate::backend::gemm::RoundedProducts;
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::simd::vector::{Lanes, lanes};
 
@@ -25,14 +25,14 @@ pub(super) enum Start {
 }
 
 /// The left factor. Its single elements are multiplied with vectors of the right factor.
-pub(super) trait Left<T: Lanes>: Copy {
+pub(super) trait LeftFactor<T: Lanes>: Copy {
     /// `sums[r][v] += Σ_k a(row + r, k) · b[k][column + v]`, with rows of `width` vectors in `b`.
     fn accumulate<S: Simd, const R: usize, const N: usize>(
         self,
         simd: S,
         sums: [[T::Vector<S>; N]; R],
         row: usize,
-        right: Right<'_, T::Vector<S>>,
+        right: RightFactor<'_, T::Vector<S>>,
         column: usize,
     ) -> [[T::Vector<S>; N]; R];
 
@@ -44,7 +44,7 @@ pub(super) trait Left<T: Lanes>: Copy {
 
 /// The right factor: rows of `width` vectors.
 #[derive(Clone, Copy)]
-pub(super) struct Right<'a, V> {
+pub(super) struct RightFactor<'a, V> {
     pub(super) rows: &'a [V],
     pub(super) width: usize,
 }
@@ -65,14 +65,14 @@ pub(super) struct ColumnMajor<'a, T> {
     pub(super) depth: usize,
 }
 
-impl<T: Lanes> Left<T> for RowMajor<'_, T> {
+impl<T: Lanes> LeftFactor<T> for RowMajor<'_, T> {
     #[inline(always)]
     fn accumulate<S: Simd, const R: usize, const N: usize>(
         self,
         simd: S,
         mut sums: [[T::Vector<S>; N]; R],
         row: usize,
-        right: Right<'_, T::Vector<S>>,
+        right: RightFactor<'_, T::Vector<S>>,
         column: usize,
     ) -> [[T::Vector<S>; N]; R] {
         let mut rows = [&self.data[row * self.stride..][..self.depth]; R];
@@ -99,14 +99,14 @@ impl<T: Lanes> Left<T> for RowMajor<'_, T> {
     }
 }
 
-impl<T: Lanes> Left<T> for ColumnMajor<'_, T> {
+impl<T: Lanes> LeftFactor<T> for ColumnMajor<'_, T> {
     #[inline(always)]
     fn accumulate<S: Simd, const R: usize, const N: usize>(
         self,
         simd: S,
         mut sums: [[T::Vector<S>; N]; R],
         row: usize,
-        right: Right<'_, T::Vector<S>>,
+        right: RightFactor<'_, T::Vector<S>>,
         column: usize,
     ) -> [[T::Vector<S>; N]; R] {
         for k in 0..self.depth {
@@ -137,17 +137,17 @@ pub(super) struct Product<'a, S: Simd, T: Lanes, A> {
     /// Rows of `right.width` vectors.
     pub(super) c: &'a mut [T::Vector<S>],
     pub(super) left: A,
-    pub(super) right: Right<'a, T::Vector<S>>,
+    pub(super) right: RightFactor<'a, T::Vector<S>>,
     pub(super) n_rows: usize,
 }
 
-impl<S: Simd, T: Lanes, A: Left<T>> Product<'_, S, T, A> {
+impl<S: Simd, T: Lanes, A: LeftFactor<T>> Product<'_, S, T, A> {
     /// Writes the product to `c`. With `rounded`, its operands are rounded to bf16.
     ///
     /// The loops are a separate function for each instruction set. Inlined at every use, they would take minutes to
     /// compile.
     #[inline(always)]
-    pub(super) fn write(self, rounded: Option<&Rounded<T>>) {
+    pub(super) fn write(self, rounded: Option<&RoundedProducts<T>>) {
         match rounded {
             Some(rounded) => self.write_rounded(rounded),
             None => self.simd.vectorize(self),
@@ -155,7 +155,7 @@ impl<S: Simd, T: Lanes, A: Left<T>> Product<'_, S, T, A> {
     }
 
     #[inline(always)]
-    fn write_rounded(self, rounded: &Rounded<T>) {
+    fn write_rounded(self, rounded: &RoundedProducts<T>) {
         let Self { start, c, left, right, n_rows, .. } = self;
         let a = left.matrix(n_rows);
         let width = right.width * lanes::<T, S>();
@@ -168,7 +168,7 @@ impl<S: Simd, T: Lanes, A: Left<T>> Product<'_, S, T, A> {
     }
 }
 
-impl<S: Simd, T: Lanes, A: Left<T>> NullaryFnOnce for Product<'_, S, T, A> {
+impl<S: Simd, T: Lanes, A: LeftFactor<T>> NullaryFnOnce for Product<'_, S, T, A> {
     type Output = ();
 
     #[inline(always)]
@@ -184,7 +184,7 @@ impl<S: Simd, T: Lanes, A: Left<T>> NullaryFnOnce for Product<'_, S, T, A> {
     }
 }
 
-impl<S: Simd, T: Lanes, A: Left<T>> Product<'_, S, T, A> {
+impl<S: Simd, T: Lanes, A: LeftFactor<T>> Product<'_, S, T, A> {
     /// `N` vectors of every row.
     #[inline(always)]
     fn columns<const N: usize>(&mut self, column: usize) {

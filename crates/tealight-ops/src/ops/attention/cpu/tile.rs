@@ -8,7 +8,7 @@ use std::ops::Range;
 use pulp::Simd;
 
 use super::Operands;
-use super::product::{Product, Right, RowMajor, Start};
+use super::product::{Product, RightFactor, RowMajor, Start};
 use crate::backend::matrix::Matrix;
 use crate::backend::simd::vector::{Lanes, vectors, vectors_mut};
 use crate::ops::attention::problem::Problem;
@@ -148,7 +148,7 @@ impl<'a, T: Lanes> ScoreTile<'a, T> {
                 stride: matrix.row_stride(),
                 depth: matrix.columns(),
             },
-            right: Right { rows: columns, width: columns.len() / matrix.columns() },
+            right: RightFactor { rows: columns, width: columns.len() / matrix.columns() },
             n_rows: self.keys.len(),
         };
         product.write(self.operands.rounded.as_ref());
