@@ -23,13 +23,13 @@ thread_local! {
 /// Runs `f`, in which the matrix products that this thread starts, forward and backward, have this precision. No other
 /// thread is affected, and the previous precision returns afterwards, also after a panic.
 pub fn with_product_precision<R>(precision: ProductPrecision, f: impl FnOnce() -> R) -> R {
-    struct Restore(ProductPrecision);
-    impl Drop for Restore {
+    struct FormerPrecision(ProductPrecision);
+    impl Drop for FormerPrecision {
         fn drop(&mut self) {
             PRECISION.set(self.0);
         }
     }
-    let _restore = Restore(PRECISION.replace(precision));
+    let _former = FormerPrecision(PRECISION.replace(precision));
     f()
 }
 

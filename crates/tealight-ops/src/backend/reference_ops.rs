@@ -9,7 +9,7 @@ thread_local! {
 /// Runs `f` with reference implementations, in plain tensor operations, instead of fused loops and kernels, on
 /// this thread.
 pub fn with_reference_ops<R>(f: impl FnOnce() -> R) -> R {
-    let _restore = Restore(FORCED.replace(true));
+    let _former = FormerSetting(FORCED.replace(true));
     f()
 }
 
@@ -19,9 +19,9 @@ pub(crate) fn are_forced() -> bool {
 }
 
 /// Restores the setting when it is dropped.
-struct Restore(bool);
+struct FormerSetting(bool);
 
-impl Drop for Restore {
+impl Drop for FormerSetting {
     fn drop(&mut self) {
         FORCED.set(self.0);
     }

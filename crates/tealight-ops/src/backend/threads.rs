@@ -33,7 +33,7 @@ pub fn count() -> usize {
 /// Runs `f`. Its loops are shared by a new team of `n_threads`: the calling thread and n − 1 others.
 pub fn with<R>(n_threads: usize, f: impl FnOnce() -> R) -> R {
     let team = Current::Team(Rc::new(Team::new(n_threads)));
-    let _before = Restored(CURRENT.replace(team));
+    let _former = FormerTeam(CURRENT.replace(team));
     f()
 }
 
@@ -62,7 +62,7 @@ pub fn map<B: Send, R: Send>(blocks: Vec<B>, work: &(dyn Fn(B) -> R + Sync)) -> 
 fn for_each(n: usize, work: &(dyn Fn(usize) + Sync)) {
     Current::get(|team| match team {
         Some(team) if n > 1 && team.len() > 1 && team.try_acquire() => {
-            let _released = Released(&team.busy);
+            let _busy = BusyTeam(&team.busy);
             team.shared.run(n, work, |place| team.unpark(place));
         }
         _ => (0..n).for_each(work),
@@ -101,17 +101,18 @@ impl Current {
 }
 
 /// Restores the former team when it is dropped.
-struct Restored(Current);
+struct FormerTeam(Current);
 
-impl Drop for Restored {
+impl Drop for FormerTeam {
     fn drop(&mut self) {
         CURRENT.set(self.0.clone());
     }
 }
 
-struct Released<'a>(&'a AtomicBool);
+/// Frees a team for the next loop when it is dropped.
+struct BusyTeam<'a>(&'a AtomicBool);
 
-impl Drop for Released<'_> {
+impl Drop for BusyTeam<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }

@@ -40,7 +40,7 @@ pub fn backward_observed<'a>(
 
 /// A parameter that has not been reported.
 #[derive(Clone, Copy)]
-struct Unreported {
+struct UnreportedParameter {
     /// The lowest number of the nodes that read it; 0 if none does.
     first_use: u64,
     place: usize,
@@ -50,9 +50,9 @@ struct Unreported {
 /// What a pass has yet to report.
 struct Report<F> {
     /// The next one last.
-    waiting: Vec<Unreported>,
+    waiting: Vec<UnreportedParameter>,
     /// Those that everything has run for, and that have received no gradient.
-    without_gradient: Vec<Unreported>,
+    without_gradient: Vec<UnreportedParameter>,
     on_final: F,
 }
 
@@ -62,7 +62,7 @@ impl<F: FnMut(usize, Option<&Tensor>) -> Result<()>> Report<F> {
         let unreported = |(place, (_, parameter)): (usize, &(&str, &Tensor))| {
             let variable = parameter.id();
             let first_use = first_uses.get(&variable).copied().unwrap_or(0);
-            Unreported { first_use, place, variable }
+            UnreportedParameter { first_use, place, variable }
         };
         let mut waiting: Vec<_> = parameters.iter().enumerate().map(unreported).rev().collect();
         waiting.sort_by_key(|parameter| parameter.first_use);
@@ -72,8 +72,9 @@ impl<F: FnMut(usize, Option<&Tensor>) -> Result<()>> Report<F> {
     /// Reports the parameters that only nodes above the next one read.
     fn advance(&mut self, walk: &mut Walk) -> Result<()> {
         let next = walk.next_number();
-        let is_final =
-            |parameter: &mut Unreported| next.is_none_or(|next| next < parameter.first_use);
+        let is_final = |parameter: &mut UnreportedParameter| {
+            next.is_none_or(|next| next < parameter.first_use)
+        };
         while let Some(parameter) = self.waiting.pop_if(is_final) {
             match walk.finish(parameter.variable) {
                 Some(gradient) => (self.on_final)(parameter.place, Some(gradient))?,
@@ -85,7 +86,7 @@ impl<F: FnMut(usize, Option<&Tensor>) -> Result<()>> Report<F> {
 
     /// Reports all others at the end of the pass.
     fn finish<'a>(mut self, gradient: impl Fn(TensorId) -> Option<&'a Tensor>) -> Result<()> {
-        for Unreported { place, variable, .. } in self.without_gradient {
+        for UnreportedParameter { place, variable, .. } in self.without_gradient {
             (self.on_final)(place, gradient(variable))?;
         }
         Ok(())

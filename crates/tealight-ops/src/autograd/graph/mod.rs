@@ -89,8 +89,11 @@ pub(crate) fn record_saving(
         return Ok(Tensor::from_storage(storage, shape, BackpropOp::none(), false));
     }
     let (inputs, nodes) = saved_inputs(inputs, saved)?;
-    let recorded =
-        Recorded { backward: Backward::Operation(Box::new(backward)), inputs, _nodes: nodes };
+    let recorded = RecordedBackward {
+        backward: Backward::Operation(Box::new(backward)),
+        inputs,
+        _nodes: nodes,
+    };
     result_of(name, saved.output(), recorded, value)
 }
 
@@ -112,7 +115,7 @@ pub(crate) fn record_recomputed(
     reads: Reads,
 ) -> Result<Tensor> {
     let name = "checkpoint";
-    let recorded = Recorded {
+    let recorded = RecordedBackward {
         backward: Backward::Recompute { forward: Box::new(f), reads },
         inputs: Vec::new(),
         _nodes: Vec::new(),
@@ -125,7 +128,7 @@ pub(crate) fn record_recomputed(
 fn result_of(
     name: &'static str,
     reads_output: bool,
-    recorded: Recorded,
+    recorded: RecordedBackward,
     value: Value,
 ) -> Result<Tensor> {
     let node = Arc::new(Node {
@@ -186,13 +189,13 @@ struct Node {
     shape: Shape,
     reads_output: bool,
     /// `None` once the backward has run.
-    recorded: Mutex<Option<Recorded>>,
+    recorded: Mutex<Option<RecordedBackward>>,
     /// The result and its reshaped views. (Candle's views keep the tensor that they view alive.)
     results: Mutex<Vec<TensorId>>,
 }
 
 /// A backward and the tensors that it needs.
-struct Recorded {
+struct RecordedBackward {
     backward: Backward,
     inputs: Vec<Tensor>,
     /// Keeps alive the nodes whose results stand in `inputs` without their elements.
@@ -252,7 +255,7 @@ impl Node {
     }
 
     /// Takes the backward and its tensors, which are freed when the backward has run.
-    fn take(&self) -> Result<Recorded> {
+    fn take(&self) -> Result<RecordedBackward> {
         let recorded =
             self.recorded.lock().expect("invariant: no panic while the lock is held").take();
         let Some(recorded) = recorded else {

@@ -12,7 +12,7 @@ use candle_core::{
     TensorId, bail,
 };
 
-use super::{Backward, Node, Recorded};
+use super::{Backward, Node, RecordedBackward};
 use crate::autograd::sum::{add_in_place, added};
 use crate::backend::choice::dispatch;
 use crate::backend::profile::{self, Phase, timed};
@@ -87,7 +87,7 @@ pub(crate) fn observed_gradients(
 fn checked(
     gradients: Vec<Option<Tensor>>,
     inputs: &[Tensor],
-    pending: &Pending,
+    pending: &PendingNode,
 ) -> Result<Vec<Option<Gradient>>> {
     let (name, n_gradients, n_inputs) = (pending.node.name, gradients.len(), inputs.len());
     if n_gradients != n_inputs {
@@ -119,14 +119,14 @@ fn address(tensor: &Tensor) -> *const Storage {
 pub(crate) struct Walk {
     /// By number of the node. The gradient of the highest number is complete, as all its consumers, which have
     /// higher numbers, have run.
-    pending: BTreeMap<u64, Pending>,
+    pending: BTreeMap<u64, PendingNode>,
     variables: HashMap<TensorId, Gradient>,
     /// The gradients of variables that [`Walk::finish`] has given out.
     finished: HashMap<TensorId, Tensor>,
 }
 
 /// A node that has received a gradient, and whose backward has yet to run.
-struct Pending {
+struct PendingNode {
     node: Arc<Node>,
     output: Tensor,
     gradient: Gradient,
@@ -147,8 +147,8 @@ impl Walk {
     }
 
     /// Runs the backward of a node, whose gradient is complete.
-    fn run(&mut self, mut pending: Pending) -> Result<()> {
-        let Recorded { backward, inputs, _nodes } = pending.node.take()?;
+    fn run(&mut self, mut pending: PendingNode) -> Result<()> {
+        let RecordedBackward { backward, inputs, _nodes } = pending.node.take()?;
         let operation = match backward {
             Backward::Operation(operation) => operation,
             // The nodes made here are newer than all pending ones, so their backwards run next.
@@ -174,7 +174,7 @@ impl Walk {
             let output = tensor.detach();
             let output = if node.reads_output { output.reshape(&node.shape)? } else { output };
             let gradient = Gradient { tensor: gradient.tensor.reshape(&node.shape)?, ..gradient };
-            self.add_to_node(Pending { node, output, gradient })
+            self.add_to_node(PendingNode { node, output, gradient })
         } else if tensor.is_variable() {
             self.add_to_variable(tensor.id(), gradient)
         } else if tensor.track_op() {
@@ -184,11 +184,11 @@ impl Walk {
         }
     }
 
-    fn add_to_node(&mut self, new: Pending) -> Result<()> {
+    fn add_to_node(&mut self, new: PendingNode) -> Result<()> {
         let number = new.node.number;
         let old = self.pending.remove(&number).map(|old| old.gradient);
         let gradient = new.gradient.added_to(old)?;
-        self.pending.insert(number, Pending { gradient, ..new });
+        self.pending.insert(number, PendingNode { gradient, ..new });
         Ok(())
     }
 
@@ -219,21 +219,21 @@ impl Walk {
 
 thread_local! {
     /// The gradients that Candle's backward has passed to nodes; `None` unless [`candle_backward`] is running.
-    static RECEIVED: RefCell<Option<Vec<Pending>>> = const { RefCell::new(None) };
+    static RECEIVED: RefCell<Option<Vec<PendingNode>>> = const { RefCell::new(None) };
 }
 
 /// Candle's backward: the gradients of variables, and those that nodes have received.
-fn candle_backward(seed: &Tensor) -> Result<(GradStore, Vec<Pending>)> {
-    let _restore = Restore(RECEIVED.replace(Some(Vec::new())));
+fn candle_backward(seed: &Tensor) -> Result<(GradStore, Vec<PendingNode>)> {
+    let _enclosing = EnclosingList(RECEIVED.replace(Some(Vec::new())));
     #[expect(clippy::disallowed_methods, reason = "`tealight_ops::backward` itself")]
     let store = seed.backward()?;
     Ok((store, RECEIVED.take().unwrap_or_default()))
 }
 
 /// Restores, when it is dropped, the list of an enclosing [`candle_backward`].
-struct Restore(Option<Vec<Pending>>);
+struct EnclosingList(Option<Vec<PendingNode>>);
 
-impl Drop for Restore {
+impl Drop for EnclosingList {
     fn drop(&mut self) {
         RECEIVED.set(self.0.take());
     }
@@ -242,7 +242,7 @@ impl Drop for Restore {
 /// Adds a gradient to the list of the [`candle_backward`] that is running.
 pub(super) fn receive(node: &Arc<Node>, output: &Tensor, gradient: &Tensor) -> Result<()> {
     let gradient = Gradient::shared(gradient);
-    let new = Pending { node: node.clone(), output: output.clone(), gradient };
+    let new = PendingNode { node: node.clone(), output: output.clone(), gradient };
     RECEIVED.with_borrow_mut(|received| match received {
         Some(received) => {
             received.push(new);

@@ -62,7 +62,7 @@ struct Loop {
 
 /// Aligned to a pair of cache lines, which processors fetch together, so that threads do not share lines.
 #[repr(align(128))]
-struct Apart<T>(T);
+struct OwnCacheLines<T>(T);
 
 /// What the threads of a team share. Place 0 is the thread that shares out the loops.
 pub(super) struct Shared {
@@ -70,9 +70,9 @@ pub(super) struct Shared {
     /// The loop that is shared out while the state is open.
     current: UnsafeCell<Option<Loop>>,
     /// The next index of each thread's part.
-    next: Box<[Apart<AtomicUsize>]>,
+    next: Box<[OwnCacheLines<AtomicUsize>]>,
     /// Whether a thread must be woken.
-    asleep: Box<[Apart<AtomicBool>]>,
+    asleep: Box<[OwnCacheLines<AtomicBool>]>,
     /// The first panic of a thread.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -99,9 +99,9 @@ impl State {
 }
 
 /// A loop that threads may enter, until this is dropped. Then it waits for those inside.
-struct Opened<'a>(&'a Shared);
+struct OpenLoop<'a>(&'a Shared);
 
-impl Drop for Opened<'_> {
+impl Drop for OpenLoop<'_> {
     fn drop(&mut self) {
         /// Reads of the state before other processes may run.
         const PATIENCE: u32 = 1 << 12;
@@ -120,8 +120,8 @@ impl Shared {
         Self {
             state: AtomicU64::new(0),
             current: UnsafeCell::new(None),
-            next: (0..n_threads).map(|_| Apart(AtomicUsize::new(0))).collect(),
-            asleep: (0..n_threads).map(|_| Apart(AtomicBool::new(false))).collect(),
+            next: (0..n_threads).map(|_| OwnCacheLines(AtomicUsize::new(0))).collect(),
+            asleep: (0..n_threads).map(|_| OwnCacheLines(AtomicBool::new(false))).collect(),
             panic: Mutex::new(None),
         }
     }
@@ -132,7 +132,7 @@ impl Shared {
     /// # Panics
     /// If `work` does.
     pub(super) fn run(&self, n: usize, work: &(dyn Fn(usize) + Sync), wake: impl Fn(usize)) {
-        // SAFETY: only the lifetime changes. `Opened` waits, when it is dropped, for every thread
+        // SAFETY: only the lifetime changes. `OpenLoop` waits, when it is dropped, for every thread
         // that has entered, and lets no other enter: `work` is not called after that.
         let work = unsafe {
             std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(work)
@@ -187,7 +187,7 @@ impl Shared {
         n * place / self.next.len()
     }
 
-    fn open(&self, next: Loop) -> Opened<'_> {
+    fn open(&self, next: Loop) -> OpenLoop<'_> {
         for (place, first) in self.next.iter().enumerate() {
             first.0.store(self.part(place, next.n), Ordering::Relaxed);
         }
@@ -197,7 +197,7 @@ impl Shared {
         self.state.store(((number + 1) * State::LOOP) | State::OPEN, Ordering::Release);
         // Either a thread that falls asleep sees this state, or the caller sees that it sleeps.
         fence(Ordering::SeqCst);
-        Opened(self)
+        OpenLoop(self)
     }
 
     /// Waits until a loop other than number `seen` is open, and returns the state; `None` when the team is dropped.
