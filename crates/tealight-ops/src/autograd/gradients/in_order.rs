@@ -44,7 +44,11 @@ pub fn sum_in_order(terms: &[&Tensor], additions: &[usize]) -> Result<Tensor> {
 pub fn sum_in_order_into(sum: &mut [f32], terms: &[&Tensor], additions: &[usize]) -> Result<()> {
     let n_kept = check(terms, additions)?;
     if sum.len() != terms[0].elem_count() {
-        bail!("a sum of {} elements of terms of {}", sum.len(), terms[0].elem_count())
+        bail!(
+            "a sum of {} elements of terms of {}: expected as many",
+            sum.len(),
+            terms[0].elem_count()
+        )
     }
     let terms = contiguous(terms)?;
     add_up(sum, &terms.iter().collect::<Vec<_>>(), additions, n_kept)

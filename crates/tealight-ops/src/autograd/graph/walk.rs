@@ -96,7 +96,11 @@ fn checked(
     for (gradient, input) in gradients.iter().zip(inputs) {
         let of = |x: &Tensor| (x.shape().clone(), x.dtype());
         if let Some(gradient) = gradient.as_ref().filter(|gradient| of(gradient) != of(input)) {
-            bail!("`{name}`: a gradient of {:?} for an input of {:?}", of(gradient), of(input))
+            bail!(
+                "`{name}`: a gradient of {:?} for an input of {:?}: expected the same shape and dtype",
+                of(gradient),
+                of(input)
+            )
         }
     }
     let arguments = inputs.iter().chain([&pending.output, &pending.gradient.tensor]);
