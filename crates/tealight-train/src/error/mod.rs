@@ -23,6 +23,10 @@ pub enum Error {
     /// A setting, or a combination of settings, is invalid.
     #[error("{0}")]
     Config(ConfigFault),
+    /// What a user or a caller gives cannot be used, such as an empty text, an unknown name or a number that is too
+    /// large. The message says what it is.
+    #[error("{0}")]
+    Input(String),
     /// A configuration file cannot be read or has an invalid setting. The message has several lines and shows the
     /// place.
     #[error(transparent)]
@@ -289,6 +293,10 @@ impl Error {
     /// An invalid setting: `keys` are dotted TOML paths, the most likely culprit first.
     pub fn config<const N: usize>(keys: [&str; N], message: impl Into<String>) -> Self {
         BuildError::config(keys, message).into()
+    }
+
+    pub(crate) fn input(message: impl Into<String>) -> Self {
+        Self::Input(message.into())
     }
 
     pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {

@@ -70,7 +70,7 @@ impl FromStr for Selection {
             (_, Ok(step)) => Ok(Self::Step(step)),
             _ => {
                 let message = format!("`{text}` is not `latest`, `best` or the number of a step");
-                Err(Error::config([], message))
+                Err(Error::input(message))
             }
         }
     }

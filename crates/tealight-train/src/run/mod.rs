@@ -183,7 +183,7 @@ fn validate(name: &str) -> Result<()> {
          most {MAX_NAME} bytes; `--name` sets another name",
         name.escape_debug()
     );
-    Err(Error::config([], message))
+    Err(Error::input(message))
 }
 
 #[cfg(test)]

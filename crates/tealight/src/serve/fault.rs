@@ -60,9 +60,9 @@ impl IntoResponse for Fault {
 /// An error of a model: the client's if its text or number breaks a rule, else ours.
 impl From<tealight_train::Error> for Fault {
     fn from(error: tealight_train::Error) -> Self {
-        use tealight_train::Error::{Config, Source, Text, Tokenize};
+        use tealight_train::Error::{Config, Input, Source, Text, Tokenize};
         let status = match error {
-            Text { .. } | Config(_) | Tokenize(_) | Source(_) => StatusCode::BAD_REQUEST,
+            Text { .. } | Input(_) | Config(_) | Tokenize(_) | Source(_) => StatusCode::BAD_REQUEST,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, format!("{:#}", anyhow::Error::from(error)))

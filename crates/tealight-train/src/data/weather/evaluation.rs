@@ -77,7 +77,7 @@ impl Evaluation {
     ) -> Result<Self> {
         generator.check_window(window)?;
         if n == 0 {
-            return Err(Error::config([], "a sample needs at least one window"));
+            return Err(Error::input("a sample needs at least one window"));
         }
         let windows = (0..n as u64).flat_map(|i| generator.sample(stream.fork(i), window));
         let windows: Vec<u8> = windows.collect();

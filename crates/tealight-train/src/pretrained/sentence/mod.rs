@@ -95,7 +95,7 @@ impl SentenceSettings {
         self.prompts.get(name).map(String::as_str).ok_or_else(|| {
             let names: Vec<_> = self.prompts.keys().map(|name| format!("\"{name}\"")).collect();
             let known = if names.is_empty() { "it has none".to_owned() } else { names.join(", ") };
-            Error::config([], format!("the model has no prompt \"{name}\": {known}"))
+            Error::input(format!("the model has no prompt \"{name}\": {known}"))
         })
     }
 

@@ -158,7 +158,7 @@ impl Classify {
     fn tokens(&self, text: &Text) -> Result<Tokens> {
         let tokens = self.data.encoder.encode(text)?;
         if tokens.ids.is_empty() {
-            return Err(Error::config([], "a text is empty: there is nothing to classify"));
+            return Err(Error::input("a text is empty: there is nothing to classify"));
         }
         Ok(tokens)
     }

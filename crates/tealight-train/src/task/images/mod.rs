@@ -190,7 +190,7 @@ impl Images {
                     self.batches.size,
                     self.batches.size.channels
                 );
-                return Err(Error::config([], message));
+                return Err(Error::input(message));
             }
         }
         let pixels: Vec<&[u8]> = pictures.iter().map(|picture| &picture.pixels[..]).collect();

@@ -96,7 +96,7 @@ fn no_patch(Grid { rows, columns, .. }: Grid, row: usize, column: usize) -> Erro
         rows - 1,
         columns - 1
     );
-    Error::config([], message)
+    Error::input(message)
 }
 
 impl PictureMaps {
@@ -140,7 +140,7 @@ fn transition(layer: &AttentionMap) -> Result<Tensor> {
             "attention rollout needs weights whose rows sum to 1, and those of {} do not",
             layer.name
         );
-        return Err(Error::config([], message));
+        return Err(Error::input(message));
     }
     let mean = weights(layer)?.mean(0)?;
     let (n, _) = mean.dims2()?;

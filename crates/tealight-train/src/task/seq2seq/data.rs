@@ -72,9 +72,7 @@ impl Training {
                 let chosen = order.examples(index * n as u64, n);
                 Ok(chosen.into_iter().map(|at| pairs[at].clone()).collect())
             }
-            Self::Absent => {
-                Err(Error::config([], "this model was opened to be used, and has no data"))
-            }
+            Self::Absent => Err(Error::input("this model was opened to be used, and has no data")),
         }
     }
 }

@@ -135,7 +135,7 @@ impl Seq2Seq {
         let (n, unit) = (ids.len(), self.vocabulary.level.name());
         let (max, _) = self.config.source.max_lens();
         if n == 0 {
-            return Err(Error::config([], "there is nothing to translate: a text is empty"));
+            return Err(Error::input("there is nothing to translate: a text is empty"));
         }
         if n > max {
             let source = source.trim();
@@ -143,7 +143,7 @@ impl Seq2Seq {
             let rest = if start.len() < source.len() { "…" } else { "" };
             let message =
                 format!("\"{start}{rest}\" has {n} {unit}, and this model reads at most {max}");
-            return Err(Error::config([], message));
+            return Err(Error::input(message));
         }
         ids.push(END);
         Ok(ids)
@@ -172,5 +172,5 @@ pub(crate) fn check(strategy: &Strategy, max_len: Option<usize>, longest: usize)
         }
         _ => return Ok(()),
     };
-    Err(Error::config([], fault))
+    Err(Error::input(fault))
 }

@@ -78,7 +78,7 @@ impl Vocabulary {
             known.ok_or_else(|| {
                 let [a, b] = [token, text].map(|text| text.escape_debug().collect::<String>());
                 let message = format!("`{a}` in \"{b}\" is not in the model's vocabulary");
-                Error::config([], message)
+                Error::input(message)
             })
         };
         self.level.tokens(text).into_iter().map(id).collect()

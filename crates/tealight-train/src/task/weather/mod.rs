@@ -120,12 +120,12 @@ impl Weather {
         if n == 0 {
             let message =
                 "the sequence is empty; expected days: 🌧️ ☁️ ☀️ or the letters R C S, oldest first";
-            return Err(Error::config([], message));
+            return Err(Error::input(message));
         }
         // A model that forecasts at every position is trained on shorter windows, too.
         if n < window && read_out != ReadOut::EveryPosition {
             let message = format!("the sequence has {n} days, and the model requires {window}");
-            return Err(Error::config([], message));
+            return Err(Error::input(message));
         }
         Ok(&days[n.saturating_sub(window)..])
     }
@@ -287,7 +287,7 @@ impl RegisteredTask for Weather {
 
     fn attend(&self, model: &Forecaster, sequence: &str) -> Result<SequenceMaps> {
         let days = parse(sequence).map_err(|error| {
-            Error::config([], format!("cannot parse the sequence as weather: {error}"))
+            Error::input(format!("cannot parse the sequence as weather: {error}"))
         })?;
         let days = self.window(&days)?;
         let sequence = json!({ "days": days, "emoji": format(days) });

@@ -102,7 +102,7 @@ fn check(n_days: usize, decoding: &Decoding) -> Result<()> {
         }
         _ => return Ok(()),
     };
-    Err(Error::config([], fault))
+    Err(Error::input(fault))
 }
 
 /// Weights to draw from: the `top_k` largest probabilities, raised to 1/temperature.
