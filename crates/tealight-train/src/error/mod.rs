@@ -37,7 +37,7 @@ pub enum Error {
     /// A file of weather cannot be used.
     #[error("{0}")]
     Weather(String),
-    /// A line of a file of pairs cannot be used.
+    /// A line of a file cannot be used.
     #[error("`{}`, line {line}: {rule}", .path.display())]
     Line {
         /// The file.
