@@ -14,8 +14,8 @@ pub(super) trait Source: fmt::Debug + Send + Sync {
     /// A hash of all that decides the pictures, their names, classes and splits. Files are read completely.
     fn fingerprint(&self, progress: &mut dyn FnMut(Progress)) -> Result<u128>;
 
-    /// Calls `each` for every picture in order, until it fails.
-    fn read(&self, each: &mut dyn FnMut(Item, Progress) -> Result<()>) -> Result<()>;
+    /// Calls `each` for every picture in order, until it stops.
+    fn read(&self, each: &mut dyn FnMut(Item, Progress) -> Reading) -> Reading;
 
     /// The files with the hashes that [`Self::fingerprint`] has computed; none of drawn pictures.
     fn files(&self) -> Vec<DataFile>;
@@ -32,6 +32,23 @@ pub(super) trait Source: fmt::Debug + Send + Sync {
 
     /// An error about the picture of this name.
     fn fault(&self, name: &str, rule: &str) -> Error;
+}
+
+/// Whether all pictures were read.
+pub(super) type Reading = Result<(), ReadingEnd>;
+
+/// Why no more pictures are read.
+#[derive(Debug)]
+pub(super) enum ReadingEnd {
+    /// The receiver of the pictures wants no more.
+    Stopped,
+    Failed(Error),
+}
+
+impl From<Error> for ReadingEnd {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 /// A picture of a source.

@@ -17,7 +17,7 @@ use tealight_ops::rng::{Purpose, Stream};
 
 pub use masks::NAMES;
 
-use super::item::{Content, Item, Source};
+use super::item::{Content, Item, Reading, Source};
 use super::picture::{Picture, PictureSize};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
@@ -188,7 +188,7 @@ impl Source for Shapes {
         Ok(hash.finish())
     }
 
-    fn read(&self, each: &mut dyn FnMut(Item, Progress) -> Result<()>) -> Result<()> {
+    fn read(&self, each: &mut dyn FnMut(Item, Progress) -> Reading) -> Reading {
         let Config { n_train, n_validation, .. } = self.config;
         let (mut done, total) = (0, (n_train + n_validation) as u64);
         let splits =

@@ -11,7 +11,7 @@ use super::layout::{Layout, Place, is_picture, of_unknown_type};
 use crate::data::compressed::{self, Compression, ReadProgress};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
-use crate::data::images::item::{Content, Item, Source};
+use crate::data::images::item::{Content, Item, Reading, Source};
 use crate::data::progress::Progress;
 use crate::error::{Error, Result};
 
@@ -71,7 +71,7 @@ impl Archive {
         }
     }
 
-    fn read(&self, config: &Config, each: &mut dyn FnMut(Item, u64) -> Result<()>) -> Result<()> {
+    fn read(&self, config: &Config, each: &mut dyn FnMut(Item, u64) -> Reading) -> Reading {
         let (reader, progress) = self.open(self.compression)?;
         let broken = |error: std::io::Error| self.fault(&format!("is cut off or damaged: {error}"));
         let mut layout = Layout::new(config);
@@ -96,10 +96,10 @@ impl Archive {
             };
             let Place::Class(class, split) = place else { continue };
             if !names.insert(name_hash(&name)) {
-                return Err(self.fault_in(&name, "is in the archive twice"));
+                return Err(self.fault_in(&name, "is in the archive twice").into());
             }
             if entry.size() > MAX_BYTES {
-                return Err(self.fault_in(&name, "is larger than 1 GiB"));
+                return Err(self.fault_in(&name, "is larger than 1 GiB").into());
             }
             let content = if is_picture(&name) {
                 let mut bytes = Vec::with_capacity(entry.size() as usize);
@@ -114,11 +114,11 @@ impl Archive {
             n_pictures += 1;
         }
         if n_pictures == 0 {
-            return Err(self.fault(
-                "has no class folder with a picture: expected train/<class>/1.jpg or <class>/1.jpg",
-            ));
+            let rule =
+                "has no class folder with a picture: expected train/<class>/1.jpg or <class>/1.jpg";
+            return Err(self.fault(rule).into());
         }
-        self.read_to_end(archive.into_inner(), &progress)
+        Ok(self.read_to_end(archive.into_inner(), &progress)?)
     }
 
     /// Reads what follows the end of the archive, so that the compression's checksum is verified, and compares the
@@ -173,7 +173,7 @@ impl Source for Archives {
         Ok(hash.finish())
     }
 
-    fn read(&self, each: &mut dyn FnMut(Item, Progress) -> Result<()>) -> Result<()> {
+    fn read(&self, each: &mut dyn FnMut(Item, Progress) -> Reading) -> Reading {
         let (mut before, total) = (0, self.n_bytes());
         for archive in &self.archives {
             let each = &mut |item, done| each(item, Progress { done: before + done, total });

@@ -16,7 +16,7 @@ use super::{PATH, fault};
 use crate::data::compressed::{self, Compression};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
-use crate::data::images::item::{Content, Item, Source};
+use crate::data::images::item::{Content, Item, Reading, Source};
 use crate::data::images::picture::{Picture, PictureSize, n_bytes};
 use crate::data::progress::Progress;
 use crate::data::split::Split;
@@ -134,7 +134,7 @@ impl Cifar {
         self.files.iter().map(|file| file.n_pictures).sum()
     }
 
-    fn read_file(&self, file: &Binary, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<()> {
+    fn read_file(&self, file: &Binary, each: &mut dyn FnMut(Item) -> Reading) -> Reading {
         let path = self.folder.join(&file.name);
         let (mut reader, read) = compressed::open(&path, Compression::None)?;
         let mut record = vec![0; self.format.record()];
@@ -145,14 +145,14 @@ impl Cifar {
             let Some(class) = self.classes.get(usize::from(class)) else {
                 let n = self.classes.len();
                 let rule = format!("cannot be used: picture {number} has the class {class} of {n}");
-                return Err(fault(PATH, &path, &rule));
+                return Err(fault(PATH, &path, &rule).into());
             };
             let name = format!("{}/{number}", file.name);
             let content = Content::Pixels(Picture::new(SIZE, channels_last(pixels)));
             each(Item { name, class: class.clone(), split: Some(file.split), content })?;
         }
         if file.hash.get().is_some_and(|hash| *hash != read.hash()) {
-            return Err(fault(PATH, &path, "changed while it was being read"));
+            return Err(fault(PATH, &path, "changed while it was being read").into());
         }
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Source for Cifar {
         Ok(hash.finish())
     }
 
-    fn read(&self, each: &mut dyn FnMut(Item, Progress) -> Result<()>) -> Result<()> {
+    fn read(&self, each: &mut dyn FnMut(Item, Progress) -> Reading) -> Reading {
         let (mut done, total) = (0, self.n_pictures());
         for file in &self.files {
             self.read_file(file, &mut |item| {

@@ -11,7 +11,7 @@ use super::files::{Config, Root};
 use super::layout::{Layout, Place, is_picture, of_unknown_type};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
-use crate::data::images::item::{Content, Item, Source};
+use crate::data::images::item::{Content, Item, Reading, Source};
 use crate::data::progress::Progress;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
@@ -158,7 +158,7 @@ impl Source for Folders {
         Ok(hash.finish())
     }
 
-    fn read(&self, each: &mut dyn FnMut(Item, Progress) -> Result<()>) -> Result<()> {
+    fn read(&self, each: &mut dyn FnMut(Item, Progress) -> Reading) -> Reading {
         let total = self.n_files();
         let files = self
             .roots

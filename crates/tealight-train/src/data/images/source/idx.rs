@@ -17,7 +17,7 @@ use crate::data::compressed::{self, Compression, ReadProgress};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
 use crate::data::images::decode::check_size;
-use crate::data::images::item::{Content, Item, Source};
+use crate::data::images::item::{Content, Item, Reading, Source};
 use crate::data::images::picture::{Picture, PictureSize, n_bytes};
 use crate::data::progress::Progress;
 use crate::data::split::Split;
@@ -230,7 +230,7 @@ impl Pair {
         if self.split == Some(Split::Validation) { "validation/" } else { "train/" }
     }
 
-    fn read(&self, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<()> {
+    fn read(&self, each: &mut dyn FnMut(Item) -> Reading) -> Reading {
         let mut opened = self.images.open()?;
         for (number, class) in self.classes.iter().enumerate() {
             let mut pixels = vec![0; n_bytes(self.size)];
@@ -239,7 +239,7 @@ impl Pair {
             let (name, class) = (format!("{}{number}", self.prefix()), class.to_string());
             each(Item { name, class, split: self.split, content })?;
         }
-        self.images.end(opened)
+        Ok(self.images.end(opened)?)
     }
 }
 
@@ -277,7 +277,7 @@ impl Source for Idx {
         Ok(hash.finish())
     }
 
-    fn read(&self, each: &mut dyn FnMut(Item, Progress) -> Result<()>) -> Result<()> {
+    fn read(&self, each: &mut dyn FnMut(Item, Progress) -> Reading) -> Reading {
         let total = self.pairs.iter().map(|pair| pair.classes.len() as u64).sum();
         let mut done = 0;
         for pair in &self.pairs {

@@ -16,7 +16,7 @@ use super::Options;
 use super::write::Writer;
 use crate::data::cache::create;
 use crate::data::fingerprint::Fnv128;
-use crate::data::images::item::{Content, Item, Source};
+use crate::data::images::item::{Content, Item, ReadingEnd, Source};
 use crate::data::images::picture::{Picture, PictureSize};
 use crate::data::progress::Progress;
 use crate::error::{Error, Result};
@@ -80,7 +80,6 @@ impl Build<'_> {
 fn read(source: &dyn Source, batches: &SyncSender<Batch>) -> Result<()> {
     let (mut batch, mut n_bytes) = (Vec::new(), 0);
     let mut last = Progress { done: 0, total: 0 };
-    let mut is_stopped = false;
     let read = source.read(&mut |item, progress| {
         n_bytes += item.content.n_bytes();
         last = progress;
@@ -89,16 +88,17 @@ fn read(source: &dyn Source, batches: &SyncSender<Batch>) -> Result<()> {
             return Ok(());
         }
         n_bytes = 0;
-        is_stopped = batches.send((std::mem::take(&mut batch), progress)).is_err();
-        // Any error ends the reading; nobody is told of this one.
-        if is_stopped { Err(Error::config([], "stopped")) } else { Ok(()) }
+        let sent = batches.send((std::mem::take(&mut batch), progress));
+        sent.map_err(|_| ReadingEnd::Stopped)
     });
-    if is_stopped {
-        return Ok(());
+    match read {
+        Ok(()) => {
+            let _ = batches.send((batch, last));
+            Ok(())
+        }
+        Err(ReadingEnd::Stopped) => Ok(()),
+        Err(ReadingEnd::Failed(error)) => Err(error),
     }
-    read?;
-    let _ = batches.send((batch, last));
-    Ok(())
 }
 
 fn write_all<W: Write + Seek>(
