@@ -3,7 +3,7 @@
 
 use super::class::{Class, Head};
 use super::classification::{DenseOfFirst, HeadClass};
-use super::encoder;
+use super::{encoder, requirements};
 use crate::layers::classifier_head::HeadActivation;
 
 const HEAD: DenseOfFirst = DenseOfFirst {
@@ -21,8 +21,8 @@ pub(super) const CLASS: Class = Class {
     read: |keys| encoder::read(keys, &encoder::BERT),
     write: |config, sizes, rules| {
         let blocks = encoder::check(config, rules);
-        encoder::check_softmax(config, rules);
-        encoder::check_positions_from(0, config, rules);
+        requirements::check_softmax(config, rules);
+        requirements::check_positions_from(0, config, rules);
         encoder::check_one_activation(config, &blocks, rules);
         encoder::write(&encoder::BERT, &blocks, config, sizes)
     },

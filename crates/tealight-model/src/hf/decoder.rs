@@ -7,12 +7,12 @@
 use serde_json::{Map, Value, json};
 
 use super::class::{Class, Head, Read, Write};
-use super::keys::Keys;
+use super::keys::{self, Keys};
 use super::layers::{self, Kind, Layer};
 use super::rules::Rules;
 use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
-use super::{HfResult, encoder};
+use super::{HfResult, requirements};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, local, softmax};
 use crate::config::{LayerConfig, ModelConfig, NormPlacement};
@@ -103,7 +103,7 @@ pub(super) fn read(keys: &mut Keys, names: &FamilyKeys) -> HfResult<(ModelConfig
     let sizes = Sizes {
         vocab_size: keys.size("vocab_size", names.vocab_size)?,
         seq_len: max_seq_len,
-        ..encoder::read_ids(keys, [None, bos, eos])?
+        ..Sizes::read_ids(keys, [None, bos, eos])?
     };
     Ok((config, sizes))
 }
@@ -180,16 +180,16 @@ pub(super) fn write(
 ) -> (Map<String, Value>, Option<usize>) {
     rules.switch("model.causal", config.causal, true, "causal attention");
     if names.layers_differ {
-        encoder::check_first_norm(config, rules);
+        requirements::check_first_norm(config, rules);
     } else {
-        encoder::check_equal_layers(config, rules);
+        requirements::check_equal_layers(config, rules);
     }
-    encoder::check_pre_norm_blocks(config, rules);
+    requirements::check_pre_norm_blocks(config, rules);
     rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
-    let epsilon = epsilon(config, rules);
+    let epsilon = requirements::rms_norm_epsilon(config, rules);
     let Heads { n_kv_heads, window } = Heads::check(names, config, epsilon, rules);
     let n_kv_heads = n_kv_heads.unwrap_or(config.n_heads);
-    let (activation, d_ff) = encoder::glu(config, rules);
+    let (activation, d_ff) = requirements::glu(config, rules);
     let mut map = rotary_keys(config, rules);
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
     put("vocab_size", sizes.vocab_size.into());
@@ -199,23 +199,14 @@ pub(super) fn write(
     put("num_key_value_heads", n_kv_heads.into());
     put("head_dim", config.head_dim().into());
     put("intermediate_size", d_ff.into());
-    put("hidden_act", encoder::activation(activation).into());
+    put("hidden_act", keys::activation_name(activation).into());
     put("max_position_embeddings", config.max_seq_len.unwrap_or(sizes.seq_len).into());
     put("rms_norm_eps", epsilon.into());
     put("attention_dropout", config.dropout.into());
-    put("initializer_range", encoder::initial_std(config).into());
+    put("initializer_range", requirements::initial_std(config).into());
     put("tie_word_embeddings", config.tied_output.into());
-    map.extend(encoder::ids(sizes));
+    map.extend(sizes.ids());
     (map, window)
-}
-
-/// Requires RMSNorm; its ε.
-fn epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
-    if let NormConfig::RmsNorm(RmsNormConfig { epsilon }) = config.norm {
-        return epsilon;
-    }
-    rules.wrong_kind("model.norm.kind", config.norm.kind(), "rms_norm");
-    RmsNormConfig::default().epsilon
 }
 
 /// What the attention of all layers shares.

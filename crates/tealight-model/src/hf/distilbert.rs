@@ -5,7 +5,6 @@
 
 use serde_json::{Map, Value};
 
-use super::HfResult;
 use super::class::{Class, Head};
 use super::classification::{DenseOfFirst, HeadClass};
 use super::encoder::{self, FamilyKeys};
@@ -13,6 +12,7 @@ use super::keys::Keys;
 use super::rules::Rules;
 use super::sizes::Sizes;
 use super::table::Pair;
+use super::{HfResult, requirements};
 use crate::config::ModelConfig;
 use crate::layers::classifier_head::HeadActivation;
 
@@ -69,8 +69,8 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     let blocks = encoder::check(config, rules);
-    encoder::check_softmax(config, rules);
-    encoder::check_positions_from(0, config, rules);
+    requirements::check_softmax(config, rules);
+    requirements::check_positions_from(0, config, rules);
     encoder::check_one_activation(config, &blocks, rules);
     let epsilon = format!("{:e}", blocks.epsilon);
     rules.check(blocks.epsilon == EPSILON, "model.norm.epsilon", &epsilon, "1e-12");

@@ -1,17 +1,15 @@
 //! Common parts of BERT and its successors: post-norm blocks, learned positions, and a head with a
 //! transform.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::HfResult;
-use super::keys::Keys;
+use super::keys::{self, Keys};
 use super::rules::Rules;
 use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
-use crate::attention::score::Score;
-use crate::attention::{AttentionConfig, softmax};
+use super::{HfResult, requirements};
 use crate::config::{EmbeddingConfig, LmHeadConfig, ModelConfig, NormPlacement};
-use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpConfig};
+use crate::layers::feed_forward::{Activation, FeedForwardConfig, MlpConfig};
 use crate::layers::norm::{LayerNormConfig, NormConfig};
 use crate::params::init::{InitConfig, Normal};
 use crate::position::{PositionConfig, learned};
@@ -81,7 +79,7 @@ pub(super) fn read(keys: &mut Keys, names: &FamilyKeys) -> HfResult<(ModelConfig
         vocab_size: keys.size("vocab_size", names.vocab_size)?,
         n_token_types: names.n_token_types.map_or(Ok(0), |key| keys.size(key, 2))?,
         seq_len: max_seq_len,
-        ..read_ids(keys, names.ids)?
+        ..Sizes::read_ids(keys, names.ids)?
     };
     Ok((config, sizes))
 }
@@ -99,19 +97,19 @@ pub(super) fn check(config: &ModelConfig, rules: &mut Rules) -> Blocks {
     let post = config.norm_placement == NormPlacement::Post;
     rules.check(post, "model.norm_placement", "\"pre\"", "\"post\"");
     rules.switch("model.residual", config.residual, true, "residual connections");
-    check_equal_layers(config, rules);
+    requirements::check_equal_layers(config, rules);
     rules.switch("model.bias", config.bias, true, "biases in all linear maps");
     let EmbeddingConfig { scale, norm } = config.embedding;
     rules.switch("model.embedding.scale", scale, false, "unscaled embeddings");
     rules.switch("model.embedding.norm", norm, true, "normalised embeddings");
-    check_one_width(config, rules);
+    requirements::check_one_width(config, rules);
     rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
     if let Some(head) = rules.lm_head(config) {
         rules.switch("model.lm_head.transform", head.transform, true, "a transform in the head");
         rules.switch("model.lm_head.bias", head.bias, true, "a bias on the logits");
     }
-    let (activation, d_ff) = feed_forward(config, rules);
-    Blocks { activation, d_ff, epsilon: epsilon(config, rules) }
+    let (activation, d_ff) = requirements::mlp(config, rules);
+    Blocks { activation, d_ff, epsilon: requirements::layer_norm_epsilon(config, rules) }
 }
 
 /// The configuration of a model whose `blocks` are checked.
@@ -128,7 +126,7 @@ pub(super) fn write(
     put(names.n_layers.0, config.n_layers.into());
     put(names.n_heads, config.n_heads.into());
     put(names.d_ff, blocks.d_ff.into());
-    put(names.activation.0, activation(blocks.activation).into());
+    put(names.activation.0, keys::activation_name(blocks.activation).into());
     for key in names.dropout {
         put(key, config.dropout.into());
     }
@@ -137,137 +135,13 @@ pub(super) fn write(
         Some(key) => put(key, sizes.n_token_types.max(1).into()),
         None => put("sinusoidal_pos_embds", false.into()),
     };
-    put("initializer_range", initial_std(config).into());
+    put("initializer_range", requirements::initial_std(config).into());
     if let Some(key) = names.epsilon.0 {
         put(key, blocks.epsilon.into());
     }
     put("tie_word_embeddings", config.tied_output.into());
-    map.extend(ids(sizes));
+    map.extend(sizes.ids());
     map
-}
-
-/// Requires the same attention, positions and norms in all layers.
-pub(super) fn check_equal_layers(config: &ModelConfig, rules: &mut Rules) {
-    let has = "the same attention in all layers";
-    rules.check(config.layers.is_empty(), "model.layers", "set", has);
-    check_first_norm(config, rules);
-}
-
-/// Requires a norm in the first layer, too.
-pub(super) fn check_first_norm(config: &ModelConfig, rules: &mut Rules) {
-    rules.switch("model.first_norm", config.first_norm, true, "a norm before every attention");
-}
-
-/// Requires pre-norm blocks, and embeddings without scale or norm.
-pub(super) fn check_pre_norm_blocks(config: &ModelConfig, rules: &mut Rules) {
-    let pre = config.norm_placement == NormPlacement::Pre;
-    rules.check(pre, "model.norm_placement", "\"post\"", "\"pre\"");
-    rules.switch("model.residual", config.residual, true, "residual connections");
-    let EmbeddingConfig { scale, norm } = config.embedding;
-    rules.switch("model.embedding.scale", scale, false, "unscaled embeddings");
-    rules.switch("model.embedding.norm", norm, false, "embeddings without a norm");
-}
-
-/// The standard deviation of the initial weights; that of the default `normal` for other kinds of `model.init`.
-pub(super) fn initial_std(config: &ModelConfig) -> f64 {
-    match config.init {
-        InitConfig::Normal(Normal { std, .. }) => std,
-        InitConfig::FanIn(_) => Normal::default().std,
-    }
-}
-
-/// Requires an MLP; its activation and inner width.
-pub(super) fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> (Activation, usize) {
-    let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or_default();
-    if let FeedForwardConfig::Mlp(MlpConfig { activation, .. }) = config.feed_forward {
-        return (activation, d_ff);
-    }
-    rules.wrong_kind("model.feed_forward.kind", config.feed_forward.kind(), "mlp");
-    (Activation::Gelu, d_ff)
-}
-
-/// Requires a gated network; its activation and inner width.
-pub(super) fn glu(config: &ModelConfig, rules: &mut Rules) -> (Activation, usize) {
-    let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or_default();
-    if let FeedForwardConfig::Glu(GluConfig { activation, .. }) = config.feed_forward {
-        return (activation, d_ff);
-    }
-    rules.wrong_kind("model.feed_forward.kind", config.feed_forward.kind(), "glu");
-    (Activation::Silu, d_ff)
-}
-
-/// Requires layer norms; their ε.
-pub(super) fn epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
-    if let NormConfig::LayerNorm(LayerNormConfig { epsilon, bias }) = config.norm {
-        rules.switch("model.norm.bias", bias, true, "a bias in every norm");
-        return epsilon;
-    }
-    rules.wrong_kind("model.norm.kind", config.norm.kind(), "layer_norm");
-    LayerNormConfig::default().epsilon
-}
-
-/// Requires learned positions; their settings.
-pub(super) fn learned_position(config: &ModelConfig, rules: &mut Rules) -> learned::Config {
-    if let PositionConfig::Learned(learned) = &config.position {
-        return learned.clone();
-    }
-    rules.wrong_kind("model.position.kind", config.position.kind(), "learned");
-    learned::Config::default()
-}
-
-/// Requires learned positions from the row `offset` that count padding.
-pub(super) fn check_positions_from(offset: usize, config: &ModelConfig, rules: &mut Rules) {
-    let learned = learned_position(config, rules);
-    let rows = learned.offset.to_string();
-    let has = format!("positions from row {offset}");
-    if matches!(config.position, PositionConfig::Learned(_)) {
-        rules.check(learned.offset == offset, "model.position.offset", &rows, &has);
-    }
-    let key = "model.position.skip_padding";
-    rules.switch(key, learned.skip_padding, false, "positions that count padding");
-}
-
-/// Requires softmax attention with scaled dot products.
-pub(super) fn check_softmax(config: &ModelConfig, rules: &mut Rules) {
-    check_softmax_in("model.attention", &config.attention, config, rules);
-}
-
-/// As [`check_softmax`], of the attention in the TOML's `table`.
-pub(super) fn check_softmax_in(
-    table: &str,
-    attention: &AttentionConfig,
-    config: &ModelConfig,
-    rules: &mut Rules,
-) {
-    let score = softmax_score(table, attention, config, rules);
-    let scaled = score.is_none_or(|score| score == Score::ScaledDot);
-    rules.check(scaled, &format!("{table}.score"), "another score", "\"scaled_dot\"");
-}
-
-/// Requires heads whose total width is `d_model`.
-pub(super) fn check_one_width(config: &ModelConfig, rules: &mut Rules) {
-    let head_dim = config.head_dim();
-    let one = config.n_heads.checked_mul(head_dim) == Some(config.d_model);
-    rules.check(one, "model.head_dim", &head_dim.to_string(), "d_model / n_heads");
-}
-
-/// Requires softmax attention in the TOML's `table`, without shared keys or normalised queries; its score.
-pub(super) fn softmax_score(
-    table: &str,
-    attention: &AttentionConfig,
-    config: &ModelConfig,
-    rules: &mut Rules,
-) -> Option<Score> {
-    let key = |name: &str| format!("{table}.{name}");
-    let AttentionConfig::Softmax(softmax::Config { score, n_kv_heads, qk_norm, .. }) = attention
-    else {
-        rules.wrong_kind(&key("kind"), attention.kind(), "softmax");
-        return None;
-    };
-    let heads = n_kv_heads.is_none_or(|n| n == config.n_heads);
-    rules.check(heads, &key("n_kv_heads"), "set", "one head of keys per head of queries");
-    rules.switch(&key("qk_norm"), *qk_norm, false, "queries and keys without a norm");
-    Some(*score)
 }
 
 /// Requires the same activation in the head and in the feed-forward networks.
@@ -289,32 +163,6 @@ fn read_common(keys: &mut Keys) -> HfResult<()> {
     }
     let why = "only encoders without cross-attention are supported";
     keys.require("cross_attention_hidden_size", Value::Null, why)
-}
-
-/// The ids of padding, start and end, with their defaults; all other sizes are 0.
-pub(super) fn read_ids(keys: &mut Keys, [pad, bos, eos]: [Option<u32>; 3]) -> HfResult<Sizes> {
-    Ok(Sizes {
-        pad_id: keys.id("pad_token_id", pad)?,
-        bos_id: keys.id("bos_token_id", bos)?,
-        eos_id: keys.id("eos_token_id", eos)?,
-        ..Sizes::default()
-    })
-}
-
-pub(super) fn ids(sizes: &Sizes) -> Map<String, Value> {
-    let Sizes { pad_id, bos_id, eos_id, .. } = *sizes;
-    let ids = json!({ "pad_token_id": pad_id, "bos_token_id": bos_id, "eos_token_id": eos_id });
-    ids.as_object().cloned().unwrap_or_default()
-}
-
-pub(super) fn activation(activation: Activation) -> &'static str {
-    match activation {
-        Activation::Gelu => "gelu",
-        Activation::GeluTanh => "gelu_new",
-        Activation::Relu => "relu",
-        Activation::Silu => "silu",
-        Activation::Sigmoid => "sigmoid",
-    }
 }
 
 /// The names of BERT's embeddings and blocks under the prefix `base`.

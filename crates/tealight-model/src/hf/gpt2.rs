@@ -6,13 +6,12 @@
 
 use serde_json::{Map, Value};
 
-use super::HfResult;
 use super::class::{Class, Head};
-use super::encoder;
-use super::keys::Keys;
+use super::keys::{self, Keys};
 use super::rules::Rules;
 use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
+use super::{HfResult, requirements};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, softmax};
 use crate::config::{ModelConfig, NormPlacement};
@@ -80,30 +79,30 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     let sizes = Sizes {
         vocab_size: keys.size("vocab_size", 50_257)?,
         seq_len: n_positions,
-        ..encoder::read_ids(keys, [None, Some(50_256), Some(50_256)])?
+        ..Sizes::read_ids(keys, [None, Some(50_256), Some(50_256)])?
     };
     Ok((config, sizes))
 }
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     rules.switch("model.causal", config.causal, true, "causal attention");
-    encoder::check_equal_layers(config, rules);
-    encoder::check_pre_norm_blocks(config, rules);
+    requirements::check_equal_layers(config, rules);
+    requirements::check_pre_norm_blocks(config, rules);
     rules.switch("model.bias", config.bias, true, "biases in all linear maps");
-    encoder::check_positions_from(0, config, rules);
+    requirements::check_positions_from(0, config, rules);
     rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
-    encoder::check_one_width(config, rules);
-    let score = encoder::softmax_score("model.attention", &config.attention, config, rules);
+    requirements::check_one_width(config, rules);
+    let score = requirements::softmax_score("model.attention", &config.attention, config, rules);
     let is_product = score.is_none_or(|score| score == SCALED || score == Score::Dot);
     let has = "\"scaled_dot\" or \"dot\"";
     rules.check(is_product, "model.attention.score", "another score", has);
-    let (activation, _) = encoder::feed_forward(config, rules);
+    let (activation, _) = requirements::mlp(config, rules);
     let d_ff = match &config.feed_forward {
         FeedForwardConfig::Mlp(mlp) => mlp.d_ff,
         _ => None,
     };
-    let std = encoder::initial_std(config);
-    let epsilon = encoder::epsilon(config, rules);
+    let std = requirements::initial_std(config);
+    let epsilon = requirements::layer_norm_epsilon(config, rules);
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
     put("vocab_size", sizes.vocab_size.into());
@@ -112,7 +111,7 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     put("n_head", config.n_heads.into());
     put("n_inner", d_ff.into());
     put("n_positions", config.max_seq_len.unwrap_or(sizes.seq_len).into());
-    put("activation_function", encoder::activation(activation).into());
+    put("activation_function", keys::activation_name(activation).into());
     for key in ["resid_pdrop", "embd_pdrop", "attn_pdrop"] {
         put(key, config.dropout.into());
     }
@@ -120,7 +119,7 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     put("initializer_range", std.into());
     put("scale_attn_weights", (score == Some(SCALED)).into());
     put("tie_word_embeddings", config.tied_output.into());
-    map.extend(encoder::ids(sizes));
+    map.extend(sizes.ids());
     map
 }
 

@@ -38,6 +38,17 @@ pub(super) fn activation(name: &str) -> Option<Activation> {
     })
 }
 
+/// The name of an activation in `transformers`.
+pub(super) fn activation_name(activation: Activation) -> &'static str {
+    match activation {
+        Activation::Gelu => "gelu",
+        Activation::GeluTanh => "gelu_new",
+        Activation::Relu => "relu",
+        Activation::Silu => "silu",
+        Activation::Sigmoid => "sigmoid",
+    }
+}
+
 /// The keys of a `config.json`, or of a table in it, that have not been read yet.
 #[derive(Default)]
 pub(super) struct Keys {

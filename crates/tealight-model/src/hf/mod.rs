@@ -38,6 +38,7 @@ mod mistral;
 mod modernbert;
 mod nystromformer;
 mod qwen3;
+mod requirements;
 mod roberta;
 mod rules;
 mod sizes;

@@ -13,7 +13,7 @@ use super::encoder::{self, FamilyKeys};
 use super::keys::Keys;
 use super::rules::Rules;
 use super::sizes::Sizes;
-use super::{HfError, HfResult};
+use super::{HfError, HfResult, requirements};
 use crate::attention::nystrom::Compat;
 use crate::attention::{AttentionConfig, nystrom};
 use crate::config::ModelConfig;
@@ -61,7 +61,7 @@ pub(super) const CLASS: Class = Class {
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     let (mut config, sizes) = encoder::read(keys, &KEYS)?;
-    let std = encoder::initial_std(&config);
+    let std = requirements::initial_std(&config);
     let learned = learned::Config { std, offset: OFFSET, skip_padding: false };
     config.position = PositionConfig::Learned(learned);
     config.attention = AttentionConfig::Nystrom(read_attention(keys, sizes.seq_len)?);
@@ -101,7 +101,7 @@ fn read_attention(keys: &mut Keys, max_seq_len: usize) -> HfResult<nystrom::Conf
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     let blocks = encoder::check(config, rules);
-    encoder::check_positions_from(OFFSET, config, rules);
+    requirements::check_positions_from(OFFSET, config, rules);
     encoder::check_one_activation(config, &blocks, rules);
     let mut map = encoder::write(&KEYS, &blocks, config, sizes);
     let AttentionConfig::Nystrom(nystrom) = &config.attention else {

@@ -12,7 +12,7 @@ use super::keys::Keys;
 use super::rules::Rules;
 use super::sizes::Sizes;
 use super::table::Pair;
-use super::{HfError, HfResult};
+use super::{HfError, HfResult, requirements};
 use crate::config::{LmHeadConfig, ModelConfig};
 use crate::layers::classifier_head::HeadActivation;
 use crate::layers::feed_forward::Activation;
@@ -36,7 +36,7 @@ pub(super) const CLASS: Class = Class {
     read,
     write: |config, sizes, rules| {
         let blocks = encoder::check(config, rules);
-        encoder::check_softmax(config, rules);
+        requirements::check_softmax(config, rules);
         let offset = check_positions(config, sizes, rules);
         let head = rules.lm_head(config);
         let gelu = head.is_none_or(|head| head.activation == Activation::Gelu);
@@ -81,7 +81,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
              `pad_token_id` = {pad_id}, so many rows are not positions"
         ))
     })?;
-    let std = encoder::initial_std(&config);
+    let std = requirements::initial_std(&config);
     let learned = learned::Config { std, offset, skip_padding: true };
     let config = ModelConfig {
         max_seq_len: Some(seq_len),
@@ -94,7 +94,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 
 /// Requires positions that skip padding and begin at the padding id plus one; returns that row.
 fn check_positions(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> usize {
-    let learned = encoder::learned_position(config, rules);
+    let learned = requirements::learned_position(config, rules);
     let key = "model.position.skip_padding";
     rules.switch(key, learned.skip_padding, true, "positions that skip padding");
     let from_padding = sizes.pad_id.is_some_and(|id| id as usize + 1 == learned.offset);

@@ -1,6 +1,10 @@
 //! The sizes of a model that its data determine.
 
+use serde_json::{Map, Value, json};
+
+use super::HfResult;
 use super::classification::Classification;
+use super::keys::Keys;
 use crate::models::causal_lm::CausalLmSpec;
 use crate::models::classifier::ClassifierSpec;
 use crate::models::image_classifier::ImageClassifierSpec;
@@ -60,6 +64,23 @@ impl Sizes {
     pub fn seq2seq(&self) -> Seq2SeqSpec {
         let Self { vocab_size, seq_len, .. } = *self;
         Seq2SeqSpec { vocab_size, source_len: seq_len, target_len: seq_len }
+    }
+
+    /// The ids of padding, start and end, with their defaults; all other sizes are 0.
+    pub(super) fn read_ids(keys: &mut Keys, [pad, bos, eos]: [Option<u32>; 3]) -> HfResult<Self> {
+        Ok(Self {
+            pad_id: keys.id("pad_token_id", pad)?,
+            bos_id: keys.id("bos_token_id", bos)?,
+            eos_id: keys.id("eos_token_id", eos)?,
+            ..Self::default()
+        })
+    }
+
+    /// The keys that [`Self::read_ids`] reads, with their values.
+    pub(super) fn ids(&self) -> Map<String, Value> {
+        let Self { pad_id, bos_id, eos_id, .. } = *self;
+        let ids = json!({ "pad_token_id": pad_id, "bos_token_id": bos_id, "eos_token_id": eos_id });
+        ids.as_object().cloned().unwrap_or_default()
     }
 }
 

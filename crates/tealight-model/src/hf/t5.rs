@@ -14,12 +14,11 @@
 use serde_json::{Map, Value};
 
 use super::class::{Class, Head};
-use super::encoder;
 use super::keys::{self, Keys};
 use super::rules::Rules;
 use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
-use super::{HfError, HfResult};
+use super::{HfError, HfResult, requirements};
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, softmax};
 use crate::config::{ModelConfig, NormPlacement};
@@ -89,7 +88,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
         feed_forward,
         ..ModelConfig::default()
     };
-    let ids = encoder::read_ids(keys, [Some(0), None, Some(1)])?;
+    let ids = Sizes::read_ids(keys, [Some(0), None, Some(1)])?;
     let sizes = Sizes {
         vocab_size: keys.size("vocab_size", 32_128)?,
         seq_len: keys.optional_size("n_positions")?.unwrap_or(SEQ_LEN),
@@ -132,8 +131,8 @@ fn read_feed_forward(keys: &mut Keys) -> HfResult<FeedForwardConfig> {
 }
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
-    encoder::check_equal_layers(config, rules);
-    encoder::check_pre_norm_blocks(config, rules);
+    requirements::check_equal_layers(config, rules);
+    requirements::check_pre_norm_blocks(config, rules);
     rules.switch("model.bias", config.bias, false, "linear maps without biases");
     let own = config.encoder_attention.is_none();
     rules.check(own, "model.encoder_attention", "set", "the same attention in encoder and decoder");
@@ -143,7 +142,7 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     let has = "states divided by √d_model if and only if the output is tied";
     rules.check(output == scaled, "model.scale_output", &scaled.to_string(), has);
     let relative = relative_position(config, rules);
-    let epsilon = rms_epsilon(config, rules);
+    let epsilon = requirements::rms_norm_epsilon(config, rules);
     let feed_forward = feed_forward(config, rules);
     let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or_default();
     let mut map = Map::new();
@@ -180,7 +179,7 @@ fn check_dot(
     rules: &mut Rules,
 ) {
     let default = AttentionConfig::default();
-    let score = encoder::softmax_score(table, attention.unwrap_or(&default), config, rules);
+    let score = requirements::softmax_score(table, attention.unwrap_or(&default), config, rules);
     let dot = score.is_none_or(|score| score == Score::Dot);
     let key = format!("{table}.score");
     rules.check(dot, &key, "another score", "\"dot\", scores that are not divided by √head_dim");
@@ -194,18 +193,10 @@ fn relative_position(config: &ModelConfig, rules: &mut Rules) -> relative::Confi
     relative::Config::default()
 }
 
-fn rms_epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
-    if let NormConfig::RmsNorm(RmsNormConfig { epsilon }) = config.norm {
-        return epsilon;
-    }
-    rules.wrong_kind("model.norm.kind", config.norm.kind(), "rms_norm");
-    RmsNormConfig::default().epsilon
-}
-
 fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> String {
     match config.feed_forward {
         FeedForwardConfig::Mlp(MlpConfig { activation, .. }) => {
-            encoder::activation(activation).to_owned()
+            keys::activation_name(activation).to_owned()
         }
         FeedForwardConfig::Glu(GluConfig { activation, .. }) => {
             // "gated-gelu" means the tanh approximation.
@@ -214,7 +205,7 @@ fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> String {
             rules.check(activation != Activation::Gelu, key, "\"gelu\"", has);
             match activation {
                 Activation::GeluTanh => "gated-gelu".to_owned(),
-                other => format!("gated-{}", encoder::activation(other)),
+                other => format!("gated-{}", keys::activation_name(other)),
             }
         }
         FeedForwardConfig::None => {

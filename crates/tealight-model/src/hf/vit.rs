@@ -6,14 +6,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::HfResult;
 use super::class::{Class, Head};
 use super::classification::HeadClass;
-use super::encoder;
-use super::keys::Keys;
+use super::keys::{self, Keys};
 use super::rules::Rules;
 use super::sizes::Sizes;
 use super::table::Pair;
+use super::{HfResult, requirements};
 use crate::choice::names::Named as _;
 use crate::config::{ModelConfig, NormPlacement};
 use crate::layers::classifier_head::ClassifierHead;
@@ -87,14 +86,14 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     rules.switch("model.causal", config.causal, false, "bidirectional attention");
-    encoder::check_equal_layers(config, rules);
-    encoder::check_pre_norm_blocks(config, rules);
+    requirements::check_equal_layers(config, rules);
+    requirements::check_pre_norm_blocks(config, rules);
     rules.switch("model.bias", config.bias, true, "biases in all linear maps");
-    encoder::check_one_width(config, rules);
-    encoder::check_softmax(config, rules);
-    encoder::check_positions_from(0, config, rules);
+    requirements::check_one_width(config, rules);
+    requirements::check_softmax(config, rules);
+    requirements::check_positions_from(0, config, rules);
     let patch = check_patches(config, rules);
-    let (activation, d_ff) = encoder::feed_forward(config, rules);
+    let (activation, d_ff) = requirements::mlp(config, rules);
     let PictureSize { height, width, channels } = sizes.picture.unwrap_or_default();
     let size = if height == width { json!(height) } else { json!([height, width]) };
     let map = json!({
@@ -105,11 +104,11 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
         "num_hidden_layers": config.n_layers,
         "num_attention_heads": config.n_heads,
         "intermediate_size": d_ff,
-        "hidden_act": encoder::activation(activation),
+        "hidden_act": keys::activation_name(activation),
         "hidden_dropout_prob": config.dropout,
         "attention_probs_dropout_prob": config.dropout,
-        "layer_norm_eps": encoder::epsilon(config, rules),
-        "initializer_range": encoder::initial_std(config),
+        "layer_norm_eps": requirements::layer_norm_epsilon(config, rules),
+        "initializer_range": requirements::initial_std(config),
         "qkv_bias": true,
     });
     map.as_object().cloned().unwrap_or_default()

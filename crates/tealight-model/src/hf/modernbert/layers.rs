@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::super::keys::Keys;
 use super::super::layers::{self, Kind, Layer, TYPES};
 use super::super::rules::Rules;
-use super::super::{HfResult, decoder, encoder};
+use super::super::{HfResult, decoder, requirements};
 use crate::attention::{AttentionConfig, local};
 use crate::config::{LayerConfig, ModelConfig};
 use crate::position::rotary::Layout;
@@ -96,7 +96,7 @@ impl Shared {
                 AttentionConfig::Local(local) => {
                     shared.check_local(&attention.0, local, config, rules);
                 }
-                other => encoder::check_softmax_in(&attention.0, other, config, rules),
+                other => requirements::check_softmax_in(&attention.0, other, config, rules),
             }
             shared.check_base(kind, &position.0, position.1, rules);
         }

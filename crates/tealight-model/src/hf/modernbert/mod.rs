@@ -13,11 +13,11 @@ use serde_json::{Map, Value, json};
 
 use super::class::{Class, Head};
 use super::classification::{self, HeadClass};
-use super::keys::Keys;
+use super::keys::{self, Keys};
 use super::rules::Rules;
 use super::sizes::Sizes;
 use super::table::Pair;
-use super::{HfError, HfResult, encoder};
+use super::{HfError, HfResult, encoder, requirements};
 use crate::choice::names::Named as _;
 use crate::config::{EmbeddingConfig, LmHeadConfig, ModelConfig, NormPlacement};
 use crate::layers::classifier_head::{ClassifierHead, DenseHead};
@@ -94,7 +94,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     let sizes = Sizes {
         vocab_size: keys.size("vocab_size", 50_368)?,
         seq_len: max_seq_len,
-        ..encoder::read_ids(keys, [Some(50_283), Some(50_281), Some(50_282)])?
+        ..Sizes::read_ids(keys, [Some(50_283), Some(50_281), Some(50_282)])?
     };
     Ok((config, sizes))
 }
@@ -140,7 +140,7 @@ fn write_head(
     let (word, reads) = (format!("\"{}\"", read_out.name()), READ_OUTS.contains(&read_out));
     rules.check(reads, "task.read_out", &word, "\"cls\" or \"mean\"");
     let map = json!({
-        "classifier_activation": encoder::activation(known.unwrap_or(Activation::Gelu)),
+        "classifier_activation": keys::activation_name(known.unwrap_or(Activation::Gelu)),
         "classifier_pooling": read_out.name(),
         "classifier_dropout": dropout.unwrap_or(config.dropout),
     });
@@ -164,7 +164,7 @@ fn read_bias(keys: &mut Keys) -> HfResult<bool> {
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     let head = check(config, sizes, rules);
-    let (activation, d_ff) = encoder::glu(config, rules);
+    let (activation, d_ff) = requirements::glu(config, rules);
     let (epsilon, norm_bias) = check_norm(config, rules);
     let layers = layers::write(config, rules);
     let mut map = Map::new();
@@ -174,10 +174,10 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     put("num_hidden_layers", config.n_layers.into());
     put("num_attention_heads", config.n_heads.into());
     put("intermediate_size", d_ff.into());
-    put("hidden_activation", encoder::activation(activation).into());
+    put("hidden_activation", keys::activation_name(activation).into());
     put("max_position_embeddings", config.max_seq_len.unwrap_or(sizes.seq_len).into());
     if let Some(head) = head {
-        put("classifier_activation", encoder::activation(head.activation).into());
+        put("classifier_activation", keys::activation_name(head.activation).into());
         put("classifier_dropout", config.dropout.into());
         put("decoder_bias", head.bias.into());
     }
@@ -189,10 +189,10 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     }
     put("norm_eps", epsilon.into());
     put("norm_bias", norm_bias.into());
-    put("initializer_range", encoder::initial_std(config).into());
+    put("initializer_range", requirements::initial_std(config).into());
     put("tie_word_embeddings", config.tied_output.into());
     map.extend(layers);
-    map.extend(encoder::ids(sizes));
+    map.extend(sizes.ids());
     map.insert("cls_token_id".to_owned(), sizes.bos_id.into());
     map.insert("sep_token_id".to_owned(), sizes.eos_id.into());
     map
@@ -209,7 +209,7 @@ fn check(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Option<LmHea
     let EmbeddingConfig { scale, norm } = config.embedding;
     rules.switch("model.embedding.scale", scale, false, "unscaled embeddings");
     rules.switch("model.embedding.norm", norm, true, "normalised embeddings");
-    encoder::check_one_width(config, rules);
+    requirements::check_one_width(config, rules);
     rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
     let types = sizes.n_token_types.to_string();
     rules.check(sizes.n_token_types == 0, "the number of token types", &types, "no token types");

@@ -1,0 +1,144 @@
+//! Requirements that classes of several families share, which return the checked setting where it is written, and
+//! the standard deviation of the initial weights.
+
+use super::rules::Rules;
+use crate::attention::score::Score;
+use crate::attention::{AttentionConfig, softmax};
+use crate::config::{EmbeddingConfig, ModelConfig, NormPlacement};
+use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpConfig};
+use crate::layers::norm::{LayerNormConfig, NormConfig, RmsNormConfig};
+use crate::params::init::{InitConfig, Normal};
+use crate::position::{PositionConfig, learned};
+
+/// Requires the same attention, positions and norms in all layers.
+pub(super) fn check_equal_layers(config: &ModelConfig, rules: &mut Rules) {
+    let has = "the same attention in all layers";
+    rules.check(config.layers.is_empty(), "model.layers", "set", has);
+    check_first_norm(config, rules);
+}
+
+/// Requires a norm in the first layer, too.
+pub(super) fn check_first_norm(config: &ModelConfig, rules: &mut Rules) {
+    rules.switch("model.first_norm", config.first_norm, true, "a norm before every attention");
+}
+
+/// Requires pre-norm blocks, and embeddings without scale or norm.
+pub(super) fn check_pre_norm_blocks(config: &ModelConfig, rules: &mut Rules) {
+    let pre = config.norm_placement == NormPlacement::Pre;
+    rules.check(pre, "model.norm_placement", "\"post\"", "\"pre\"");
+    rules.switch("model.residual", config.residual, true, "residual connections");
+    let EmbeddingConfig { scale, norm } = config.embedding;
+    rules.switch("model.embedding.scale", scale, false, "unscaled embeddings");
+    rules.switch("model.embedding.norm", norm, false, "embeddings without a norm");
+}
+
+/// Requires an MLP; its activation and inner width.
+pub(super) fn mlp(config: &ModelConfig, rules: &mut Rules) -> (Activation, usize) {
+    let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or_default();
+    if let FeedForwardConfig::Mlp(MlpConfig { activation, .. }) = config.feed_forward {
+        return (activation, d_ff);
+    }
+    rules.wrong_kind("model.feed_forward.kind", config.feed_forward.kind(), "mlp");
+    (Activation::Gelu, d_ff)
+}
+
+/// Requires a gated network; its activation and inner width.
+pub(super) fn glu(config: &ModelConfig, rules: &mut Rules) -> (Activation, usize) {
+    let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or_default();
+    if let FeedForwardConfig::Glu(GluConfig { activation, .. }) = config.feed_forward {
+        return (activation, d_ff);
+    }
+    rules.wrong_kind("model.feed_forward.kind", config.feed_forward.kind(), "glu");
+    (Activation::Silu, d_ff)
+}
+
+/// Requires layer norms; their ε.
+pub(super) fn layer_norm_epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
+    if let NormConfig::LayerNorm(LayerNormConfig { epsilon, bias }) = config.norm {
+        rules.switch("model.norm.bias", bias, true, "a bias in every norm");
+        return epsilon;
+    }
+    rules.wrong_kind("model.norm.kind", config.norm.kind(), "layer_norm");
+    LayerNormConfig::default().epsilon
+}
+
+/// Requires RMSNorm; its ε.
+pub(super) fn rms_norm_epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
+    if let NormConfig::RmsNorm(RmsNormConfig { epsilon }) = config.norm {
+        return epsilon;
+    }
+    rules.wrong_kind("model.norm.kind", config.norm.kind(), "rms_norm");
+    RmsNormConfig::default().epsilon
+}
+
+/// Requires learned positions; their settings.
+pub(super) fn learned_position(config: &ModelConfig, rules: &mut Rules) -> learned::Config {
+    if let PositionConfig::Learned(learned) = &config.position {
+        return learned.clone();
+    }
+    rules.wrong_kind("model.position.kind", config.position.kind(), "learned");
+    learned::Config::default()
+}
+
+/// Requires learned positions from the row `offset` that count padding.
+pub(super) fn check_positions_from(offset: usize, config: &ModelConfig, rules: &mut Rules) {
+    let learned = learned_position(config, rules);
+    let rows = learned.offset.to_string();
+    let has = format!("positions from row {offset}");
+    if matches!(config.position, PositionConfig::Learned(_)) {
+        rules.check(learned.offset == offset, "model.position.offset", &rows, &has);
+    }
+    let key = "model.position.skip_padding";
+    rules.switch(key, learned.skip_padding, false, "positions that count padding");
+}
+
+/// Requires softmax attention with scaled dot products.
+pub(super) fn check_softmax(config: &ModelConfig, rules: &mut Rules) {
+    check_softmax_in("model.attention", &config.attention, config, rules);
+}
+
+/// As [`check_softmax`], of the attention in the TOML's `table`.
+pub(super) fn check_softmax_in(
+    table: &str,
+    attention: &AttentionConfig,
+    config: &ModelConfig,
+    rules: &mut Rules,
+) {
+    let score = softmax_score(table, attention, config, rules);
+    let scaled = score.is_none_or(|score| score == Score::ScaledDot);
+    rules.check(scaled, &format!("{table}.score"), "another score", "\"scaled_dot\"");
+}
+
+/// Requires heads whose total width is `d_model`.
+pub(super) fn check_one_width(config: &ModelConfig, rules: &mut Rules) {
+    let head_dim = config.head_dim();
+    let one = config.n_heads.checked_mul(head_dim) == Some(config.d_model);
+    rules.check(one, "model.head_dim", &head_dim.to_string(), "d_model / n_heads");
+}
+
+/// Requires softmax attention in the TOML's `table`, without shared keys or normalised queries; its score.
+pub(super) fn softmax_score(
+    table: &str,
+    attention: &AttentionConfig,
+    config: &ModelConfig,
+    rules: &mut Rules,
+) -> Option<Score> {
+    let key = |name: &str| format!("{table}.{name}");
+    let AttentionConfig::Softmax(softmax::Config { score, n_kv_heads, qk_norm, .. }) = attention
+    else {
+        rules.wrong_kind(&key("kind"), attention.kind(), "softmax");
+        return None;
+    };
+    let heads = n_kv_heads.is_none_or(|n| n == config.n_heads);
+    rules.check(heads, &key("n_kv_heads"), "set", "one head of keys per head of queries");
+    rules.switch(&key("qk_norm"), *qk_norm, false, "queries and keys without a norm");
+    Some(*score)
+}
+
+/// The standard deviation of the initial weights; that of the default `normal` for other kinds of `model.init`.
+pub(super) fn initial_std(config: &ModelConfig) -> f64 {
+    match config.init {
+        InitConfig::Normal(Normal { std, .. }) => std,
+        InitConfig::FanIn(_) => Normal::default().std,
+    }
+}
