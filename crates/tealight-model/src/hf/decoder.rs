@@ -42,7 +42,7 @@ pub(super) const fn class(architecture: &'static str, read: Read, write: Write) 
 }
 
 /// The differences between the families, and the values of keys that a `config.json` leaves out.
-pub(super) struct FamilyKeys {
+pub(super) struct FamilyDefaults {
     pub(super) vocab_size: usize,
     pub(super) d_ff: usize,
     /// `None`: as many as of queries.
@@ -59,18 +59,18 @@ pub(super) struct FamilyKeys {
 }
 
 /// Reads the keys of all families.
-pub(super) fn read(keys: &mut Keys, names: &FamilyKeys) -> HfResult<(ModelConfig, Sizes)> {
+pub(super) fn read(keys: &mut Keys, family: &FamilyDefaults) -> HfResult<(ModelConfig, Sizes)> {
     let d_model = keys.size("hidden_size", 4096)?;
     let n_heads = keys.size("num_attention_heads", 32)?;
-    let default = if keys.is_absent("num_key_value_heads") { names.n_kv_heads } else { None };
+    let default = if keys.is_absent("num_key_value_heads") { family.n_kv_heads } else { None };
     let n_kv_heads = keys.optional_size("num_key_value_heads")?.or(default);
-    let head_dim = keys.optional_size("head_dim")?.or(names.head_dim);
+    let head_dim = keys.optional_size("head_dim")?.or(family.head_dim);
     let epsilon = keys.number("rms_norm_eps", 1e-6)?;
-    let max_seq_len = keys.size("max_position_embeddings", names.max_positions)?;
+    let max_seq_len = keys.size("max_position_embeddings", family.max_positions)?;
     let heads = softmax::Config {
         n_kv_heads: n_kv_heads.filter(|n| *n != n_heads),
-        qk_norm: names.qk_norm,
-        qk_norm_epsilon: if names.qk_norm {
+        qk_norm: family.qk_norm,
+        qk_norm_epsilon: if family.qk_norm {
             epsilon
         } else {
             softmax::Config::default().qk_norm_epsilon
@@ -94,14 +94,14 @@ pub(super) fn read(keys: &mut Keys, names: &FamilyKeys) -> HfResult<(ModelConfig
         norm: NormConfig::RmsNorm(RmsNormConfig { epsilon }),
         feed_forward: FeedForwardConfig::Glu(GluConfig {
             activation: keys.activation("hidden_act", "silu")?,
-            d_ff: Some(keys.size("intermediate_size", names.d_ff)?),
+            d_ff: Some(keys.size("intermediate_size", family.d_ff)?),
         }),
         init: InitConfig::Normal(Normal { std, scale_residual: false }),
         ..ModelConfig::default()
     };
-    let [bos, eos] = names.ids;
+    let [bos, eos] = family.ids;
     let sizes = Sizes {
-        vocab_size: keys.size("vocab_size", names.vocab_size)?,
+        vocab_size: keys.size("vocab_size", family.vocab_size)?,
         seq_len: max_seq_len,
         ..Sizes::read_ids(keys, [None, bos, eos])?
     };
@@ -173,13 +173,13 @@ pub(super) fn rotary_table(keys: &mut Keys, base: f64) -> HfResult<rotary::Confi
 
 /// Checks `config` and writes the keys of all families; also the window of its sliding layers.
 pub(super) fn write(
-    names: &FamilyKeys,
+    family: &FamilyDefaults,
     config: &ModelConfig,
     sizes: &Sizes,
     rules: &mut Rules,
 ) -> (Map<String, Value>, Option<usize>) {
     rules.switch("model.causal", config.causal, true, "causal attention");
-    if names.layers_differ {
+    if family.layers_differ {
         requirements::check_first_norm(config, rules);
     } else {
         requirements::check_equal_layers(config, rules);
@@ -187,7 +187,7 @@ pub(super) fn write(
     requirements::check_pre_norm_blocks(config, rules);
     rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
     let epsilon = requirements::rms_norm_epsilon(config, rules);
-    let Heads { n_kv_heads, window } = Heads::check(names, config, epsilon, rules);
+    let Heads { n_kv_heads, window } = Heads::check(family, config, epsilon, rules);
     let n_kv_heads = n_kv_heads.unwrap_or(config.n_heads);
     let (activation, d_ff) = requirements::glu(config, rules);
     let mut map = rotary_keys(config, rules);
@@ -219,7 +219,12 @@ struct Heads {
 impl Heads {
     /// Requires attention with scaled dot products and the family's norms, and one number of heads of keys and one
     /// window for all layers.
-    fn check(names: &FamilyKeys, config: &ModelConfig, epsilon: f64, rules: &mut Rules) -> Self {
+    fn check(
+        family: &FamilyDefaults,
+        config: &ModelConfig,
+        epsilon: f64,
+        rules: &mut Rules,
+    ) -> Self {
         let mut shared = Self::default();
         for Layer { attention: (table, attention), .. } in layers::layers(config) {
             let heads = match attention {
@@ -236,7 +241,7 @@ impl Heads {
                     continue;
                 }
             };
-            check_heads(names, &table, &heads, epsilon, rules);
+            check_heads(family, &table, &heads, epsilon, rules);
             let (key, all) = (format!("{table}.n_kv_heads"), "number of heads of keys");
             let n = heads.n_kv_heads.unwrap_or(config.n_heads);
             layers::check_same(&mut shared.n_kv_heads, &key, n, all, rules);
@@ -247,7 +252,7 @@ impl Heads {
 
 /// Requires scaled dot products and the family's norms of the attention in the TOML's `table`.
 fn check_heads(
-    names: &FamilyKeys,
+    family: &FamilyDefaults,
     table: &str,
     heads: &softmax::Config,
     epsilon: f64,
@@ -257,9 +262,9 @@ fn check_heads(
     let scaled = heads.score == Score::ScaledDot;
     rules.check(scaled, &key("score"), "another score", "\"scaled_dot\"");
     let norms =
-        if names.qk_norm { "normalised queries and keys" } else { "no norm of queries and keys" };
-    rules.switch(&key("qk_norm"), heads.qk_norm, names.qk_norm, norms);
-    if heads.qk_norm && names.qk_norm {
+        if family.qk_norm { "normalised queries and keys" } else { "no norm of queries and keys" };
+    rules.switch(&key("qk_norm"), heads.qk_norm, family.qk_norm, norms);
+    if heads.qk_norm && family.qk_norm {
         let value = heads.qk_norm_epsilon;
         let required = format!("that of `model.norm`, {epsilon}");
         let same = value == epsilon;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::HfResult;
 use super::class::Class;
-use super::decoder::{self, FamilyKeys};
+use super::decoder::{self, FamilyDefaults};
 use super::keys::Keys;
 use super::rules::Rules;
 use super::sizes::Sizes;
@@ -12,7 +12,7 @@ use crate::config::ModelConfig;
 
 pub(super) const CLASS: Class = decoder::class("LlamaForCausalLM", read, write);
 
-const LLAMA: FamilyKeys = FamilyKeys {
+const LLAMA: FamilyDefaults = FamilyDefaults {
     vocab_size: 32_000,
     d_ff: 11_008,
     n_kv_heads: None,

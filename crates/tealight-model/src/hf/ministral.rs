@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::HfResult;
 use super::class::Class;
-use super::decoder::{self, FamilyKeys};
+use super::decoder::{self, FamilyDefaults};
 use super::keys::Keys;
 use super::layers::{self, Kind};
 use super::mistral;
@@ -17,7 +17,7 @@ use crate::config::ModelConfig;
 
 pub(super) const CLASS: Class = decoder::class("MinistralForCausalLM", read, write);
 
-const MINISTRAL: FamilyKeys = FamilyKeys { layers_differ: true, ..mistral::MISTRAL };
+const MINISTRAL: FamilyDefaults = FamilyDefaults { layers_differ: true, ..mistral::MISTRAL };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
     let window = mistral::read_window(keys)?;

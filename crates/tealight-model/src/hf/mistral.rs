@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::HfResult;
 use super::class::Class;
-use super::decoder::{self, FamilyKeys};
+use super::decoder::{self, FamilyDefaults};
 use super::keys::Keys;
 use super::layers::{self, Kind};
 use super::rules::Rules;
@@ -16,7 +16,7 @@ use crate::config::ModelConfig;
 
 pub(super) const CLASS: Class = decoder::class("MistralForCausalLM", read, write);
 
-pub(super) const MISTRAL: FamilyKeys = FamilyKeys {
+pub(super) const MISTRAL: FamilyDefaults = FamilyDefaults {
     vocab_size: 32_000,
     d_ff: 14_336,
     n_kv_heads: Some(8),

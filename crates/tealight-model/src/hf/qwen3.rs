@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::HfResult;
 use super::class::Class;
-use super::decoder::{self, FamilyKeys};
+use super::decoder::{self, FamilyDefaults};
 use super::keys::Keys;
 use super::layers::{self, Kind};
 use super::rules::Rules;
@@ -15,7 +15,7 @@ use crate::config::ModelConfig;
 
 pub(super) const CLASS: Class = decoder::class("Qwen3ForCausalLM", read, write);
 
-const QWEN3: FamilyKeys = FamilyKeys {
+const QWEN3: FamilyDefaults = FamilyDefaults {
     vocab_size: 151_936,
     d_ff: 22_016,
     n_kv_heads: Some(32),
