@@ -9,14 +9,15 @@ use std::path::Path;
 
 use candle_nn::VarBuilder;
 use serde_json::{Map, Value, json};
-use tealight_model::BuildError;
 use tealight_model::hf::{self, Description, Expressed, Family, Head, HfError};
 use tealight_model::models::causal_lm::CausalLm;
 use tealight_model::models::classifier::Classifier;
 use tealight_model::models::image_classifier::ImageClassifier;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::models::seq2seq::Seq2Seq;
+use tealight_model::{BuildError, BuildResult};
 
+use super::purpose::Purpose;
 use super::weight_files::{WeightFiles, read_json_text};
 use crate::data::text::tokenizer::{self, Tokenizer};
 use crate::error::{Error, Result};
@@ -33,9 +34,9 @@ const MODEL: &str = "model.safetensors";
 pub struct HfFolder {
     /// The content of its `config.json`.
     pub description: Description,
-    /// `false` if the files of a language model hold only the encoder of a masked language model, as `BertModel` saved
-    /// by sentence-transformers does.
-    pub has_head: bool,
+    /// What it was trained for. It is an encoder if the files hold no head of a masked language model, as `BertModel`
+    /// saved by sentence-transformers has none.
+    pub purpose: Purpose,
     /// All parameters of the model, under Tealight's names, in f32.
     pub weights: NamedTensors,
     /// What a language model's files have of a classification head, such as BERT's pooler.
@@ -64,7 +65,8 @@ impl HfFolder {
         let weights = description.rename(files.read()?).map_err(in_file(&origin))?;
         let is_masked_lm = description.family.head() == Head::MaskedLm;
         let has_head = !is_masked_lm || weights.has_masked_lm_head();
-        let built = weights.restricted_to(|vb| build(&description, has_head, vb));
+        let purpose = Purpose::of_hugging_face(&description, has_head);
+        let built = weights.restricted_to(|vb| build(&description, &purpose, vb));
         let weights = built.map_err(|error| match error {
             BuildError::Config(fault) => Error::unusable(&config, &fault),
             BuildError::Candle(error) => Error::unusable(&origin, &explained(&error, &left_out)),
@@ -72,7 +74,7 @@ impl HfFolder {
         let notes = [&description.notes[..], weights.notes()].concat();
         let classification_head = weights.classification_head().clone();
         let weights = weights.into_tensors();
-        Ok(Self { description, has_head, weights, classification_head, notes })
+        Ok(Self { description, purpose, weights, classification_head, notes })
     }
 }
 
@@ -137,23 +139,19 @@ pub(super) fn description(
 }
 
 /// Builds the model once, to check its settings and to request each of its parameters.
-fn build(description: &Description, has_head: bool, vb: &VarBuilder<'_>) -> Result<(), BuildError> {
-    let Description { config, sizes, family, classification, .. } = description;
-    let outputs = classification.as_ref();
-    match (family.head(), outputs) {
-        (Head::ImageClassifier, None) => {
-            ImageClassifier::build_backbone(config, &sizes.image_classifier(None), vb).map(|_| ())
+fn build(description: &Description, purpose: &Purpose, vb: &VarBuilder<'_>) -> BuildResult<()> {
+    let Description { config, classification, .. } = description;
+    match purpose {
+        Purpose::MaskedLm(spec) => MaskedLm::build(config, spec, vb).map(|_| ()),
+        Purpose::Encoder(spec) => MaskedLm::build_encoder(config, spec, vb).map(|_| ()),
+        Purpose::CausalLm(spec) => CausalLm::build(config, spec, vb).map(|_| ()),
+        Purpose::Seq2Seq { spec, .. } => Seq2Seq::build(config, spec, vb).map(|_| ()),
+        Purpose::Classifier(spec) => Classifier::build(config, spec, vb).map(|_| ()),
+        Purpose::Pictures(spec) if classification.is_none() => {
+            ImageClassifier::build_backbone(config, spec, vb).map(|_| ())
         }
-        (Head::ImageClassifier, _) => {
-            ImageClassifier::build(config, &sizes.image_classifier(outputs), vb).map(|_| ())
-        }
-        (_, Some(outputs)) => Classifier::build(config, &sizes.classifier(outputs), vb).map(|_| ()),
-        (Head::MaskedLm, None) if !has_head => {
-            MaskedLm::build_encoder(config, &sizes.masked_lm(), vb).map(|_| ())
-        }
-        (Head::MaskedLm, None) => MaskedLm::build(config, &sizes.masked_lm(), vb).map(|_| ()),
-        (Head::CausalLm, None) => CausalLm::build(config, &sizes.causal_lm(), vb).map(|_| ()),
-        (Head::Seq2Seq, None) => Seq2Seq::build(config, &sizes.seq2seq(), vb).map(|_| ()),
+        Purpose::Pictures(spec) => ImageClassifier::build(config, spec, vb).map(|_| ()),
+        Purpose::Other(_) => unreachable!("invariant: no model of transformers has another task"),
     }
 }
 

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::Device;
 use candle_nn::VarBuilder;
-use tealight_model::hf::{Classification, Description, Family, Head, Sizes};
+use tealight_model::hf::{Classification, Description, Family, Sizes};
 use tealight_model::models::causal_lm::CausalLm;
 use tealight_model::models::classifier::Classifier;
 use tealight_model::models::image_classifier::ImageClassifier;
@@ -159,21 +159,9 @@ impl Pretrained {
     }
 
     fn from_hugging_face(path: &Path) -> Result<Self> {
-        let HfFolder { description, has_head, weights, classification_head, notes } =
+        let HfFolder { description, purpose, weights, classification_head, notes } =
             HfFolder::open(path)?;
         let Description { family, config: model, sizes, classification, .. } = description;
-        let purpose = match (family.head(), &classification) {
-            (Head::ImageClassifier, outputs) => {
-                Purpose::Pictures(sizes.image_classifier(outputs.as_ref()))
-            }
-            (_, Some(outputs)) => Purpose::Classifier(sizes.classifier(outputs)),
-            (Head::MaskedLm, None) if !has_head => Purpose::Encoder(sizes.masked_lm()),
-            (Head::MaskedLm, None) => Purpose::MaskedLm(sizes.masked_lm()),
-            (Head::CausalLm, None) => Purpose::CausalLm(sizes.causal_lm()),
-            (Head::Seq2Seq, None) => {
-                Purpose::Seq2Seq { spec: sizes.seq2seq(), begin_id: sizes.bos_id }
-            }
-        };
         let (preprocessing, of_pictures) = match &purpose {
             Purpose::Pictures(spec) => preprocessor::read(path, spec.size)?.unzip(),
             _ => (None, None),

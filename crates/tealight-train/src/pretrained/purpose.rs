@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use tealight_model::hf::{Description, Head};
 use tealight_model::models::causal_lm::CausalLmSpec;
 use tealight_model::models::classifier::{ClassifierSpec, ReadOut};
 use tealight_model::models::image_classifier::ImageClassifierSpec;
@@ -53,6 +54,24 @@ pub struct PurposeRecord {
 }
 
 impl Purpose {
+    /// The purpose of a model of `transformers`, which is never [`Self::Other`]. Without `has_head`, a masked language
+    /// model is an encoder.
+    pub(super) fn of_hugging_face(description: &Description, has_head: bool) -> Self {
+        let Description { family, sizes, classification, .. } = description;
+        match (family.head(), classification) {
+            (Head::ImageClassifier, outputs) => {
+                Self::Pictures(sizes.image_classifier(outputs.as_ref()))
+            }
+            (_, Some(outputs)) => Self::Classifier(sizes.classifier(outputs)),
+            (Head::MaskedLm, None) if !has_head => Self::Encoder(sizes.masked_lm()),
+            (Head::MaskedLm, None) => Self::MaskedLm(sizes.masked_lm()),
+            (Head::CausalLm, None) => Self::CausalLm(sizes.causal_lm()),
+            (Head::Seq2Seq, None) => {
+                Self::Seq2Seq { spec: sizes.seq2seq(), begin_id: sizes.bos_id }
+            }
+        }
+    }
+
     /// The recorded purpose of a model with this tokenizer.
     pub(super) fn from_record(record: PurposeRecord, tokenizer: Option<&Tokenizer>) -> Self {
         let found = Self::of_text(&record, tokenizer).or_else(|| Self::of_pictures(&record));
