@@ -65,7 +65,7 @@ impl Pretrained {
         let reads_text = kind.is_some_and(|kind| TEXT_TASKS.contains(&kind));
         let task = match kind {
             Some(PICTURES) => Some(self.picture_settings()?),
-            _ if reads_text => Some(self.task_settings(kind)?),
+            _ if reads_text => Some(self.text_settings(kind)?),
             _ => None,
         };
         // Only a masked language model has `[model.lm_head]`, only classifiers have `[model.classifier]`, and
@@ -193,7 +193,8 @@ impl Pretrained {
         Ok(task)
     }
 
-    fn task_settings(&self, kind: Option<&str>) -> Result<Value> {
+    /// The settings of a task of texts that follow from this model: its tokenizer and the sizes of its vocabulary.
+    fn text_settings(&self, kind: Option<&str>) -> Result<Value> {
         let (vocab_size, n_token_types) = match &self.purpose {
             Purpose::MaskedLm(spec) | Purpose::Encoder(spec) => {
                 (spec.vocab_size, spec.n_token_types)
