@@ -9,12 +9,12 @@
 //!
 //! The folders are layers. Each uses only those named before it in `ARCHITECTURE.md`.
 
+mod checks;
 pub mod communicator;
 pub mod config;
 pub mod data;
 mod error;
 pub mod inference;
-mod limits;
 pub mod monitor;
 pub mod observer;
 pub mod optimizer;

@@ -6,8 +6,8 @@ use tealight_model::cost::Estimate;
 use tealight_model::{Activations, ConfigFault, ModelConfig};
 
 use super::RunConfig;
+use crate::checks::at_most;
 use crate::error::{Error, Result};
-use crate::limits::at_most;
 
 /// The largest integer in `[model]`, and the largest batch.
 pub(crate) const MAX_SIZE: u64 = 1 << 20;

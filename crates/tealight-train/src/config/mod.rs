@@ -25,10 +25,10 @@ pub use compare::Difference;
 
 pub use crate::settings::{ConfigError, ConfigSource, DroppedKey, to_resolved_toml};
 
+use crate::checks::{check, positive};
 use crate::communicator::transport::TransportKind;
 use crate::communicator::wire::Wire;
 use crate::error::{Error, Result};
-use crate::limits::{check, positive};
 use crate::monitor::bad_step::{BadStep, LossSpike};
 use crate::monitor::early_stopping;
 use crate::optimizer::schedule::ScheduleConfig;

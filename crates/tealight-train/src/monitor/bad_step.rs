@@ -7,8 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::checks::check;
 use crate::error::{Result, StepFault, StepQuantity};
-use crate::limits::check;
 use crate::settings::settings;
 
 tealight_model::choice! {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tealight_model::names;
 
+use crate::checks::check;
 use crate::error::{Error, Result};
-use crate::limits::check;
 use crate::settings::settings;
 
 settings! {

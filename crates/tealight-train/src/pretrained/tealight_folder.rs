@@ -18,10 +18,10 @@ use tealight_model::models::classifier::ReadOut;
 
 use super::purpose::{Purpose, PurposeRecord};
 use super::{Pretrained, labels, preprocessing};
+use crate::checks::at_most;
 use crate::config::{Precision, limits};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
-use crate::limits::at_most;
 use crate::run::checkpoint::MODEL;
 use crate::storage::tensor_file::TensorFile;
 use crate::storage::tensors::NamedTensors;

@@ -2,8 +2,8 @@
 
 use std::path::{PathBuf, absolute};
 
+use crate::checks::check;
 use crate::error::{Error, Result};
-use crate::limits::check;
 
 /// Makes a path absolute. An empty path stays empty: reading the data reports it.
 pub(super) fn absolute_path(path: &mut PathBuf) -> Result<()> {

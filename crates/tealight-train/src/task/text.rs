@@ -9,6 +9,7 @@ use candle_core::Device;
 use tealight_model::Mask;
 use tealight_ops::device::tensor_of;
 
+use crate::checks::{check, positive};
 use crate::data::cache::folder;
 use crate::data::text::Holdout;
 use crate::data::text::corpus::CorpusConfig;
@@ -17,7 +18,6 @@ use crate::data::text::store::TokenStore;
 use crate::data::text::tokenizer::{FILE, Tokenizer, TokenizerConfig};
 use crate::data::{DataFile, Split};
 use crate::error::{Error, Result};
-use crate::limits::{check, positive};
 use crate::task::context::TaskContext;
 use crate::task::metrics::by_name;
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use tealight_model::models::classifier::ReadOut;
 
+use crate::checks::{at_most, check, given};
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::{Error, Result};
-use crate::limits::{at_most, check, given};
 use crate::settings::settings;
 use crate::task::labels::Objective;
 use crate::task::settings::{absolute_path, check_label_smoothing};

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use tealight_model::models::read_out::ReadOut;
 
+use crate::checks::{at_most, check, positive};
 use crate::data::images::augment;
 use crate::data::images::shapes;
 use crate::data::images::source::SourceConfig;
 use crate::data::images::{Colour, Filter, Fit, Preparation};
 use crate::error::{Error, Result};
-use crate::limits::{at_most, check, positive};
 use crate::settings::settings;
 use crate::task::settings::{absolute_path, check_label_smoothing};
 use crate::task::{Attends, TaskSettings};

@@ -2,8 +2,8 @@
 
 use tealight_model::models::forecaster::ReadOut;
 
+use crate::checks::{at_most, check};
 use crate::error::{Error, Result};
-use crate::limits::{at_most, check};
 use crate::settings::settings;
 use crate::task::{Attends, TaskSettings};
 

@@ -6,8 +6,8 @@ use tealight_model::{ModelConfig, Reads, choice};
 
 use super::pairs::file::FileConfig;
 use super::pairs::{dates, symbols};
+use crate::checks::{at_most, positive};
 use crate::error::Result;
-use crate::limits::{at_most, positive};
 use crate::settings::settings;
 use crate::task::settings::{absolute_path, check_label_smoothing};
 use crate::task::{Attends, TaskSettings};

@@ -5,10 +5,10 @@ use std::path::Path;
 use tealight_model::models::forecaster::ReadOut;
 use tealight_model::{choice, names};
 
+use crate::checks::{at_most, positive};
 use crate::data::weather::generator::markov;
 use crate::data::weather::source::{FileConfig, SourceConfig};
 use crate::error::{Error, Result};
-use crate::limits::{at_most, positive};
 use crate::settings::settings;
 use crate::task::settings::{absolute_path, check_label_smoothing};
 use crate::task::{Attends, TaskSettings};

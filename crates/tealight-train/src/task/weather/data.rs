@@ -3,12 +3,12 @@
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, Fixed, Fresh, Regime};
+use crate::checks::{at_most, given, positive};
 use crate::data::fingerprint::fnv_1a;
 use crate::data::weather::source::{FileConfig, SourceConfig};
 use crate::data::weather::{self, Examples, Generator};
 use crate::data::{DataFile, ShuffledOrder};
 use crate::error::{Error, Result};
-use crate::limits::{at_most, given, positive};
 
 /// Examples drawn where the settings give no number: as many as were published.
 pub(super) const N_EXAMPLES: usize = 5000;

@@ -18,8 +18,8 @@ pub mod rand_augment;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::picture::{Picture, PictureSize};
+use crate::checks::{at_most, check};
 use crate::error::Result;
-use crate::limits::{at_most, check};
 use crate::settings::settings;
 use cutmix::Rectangle;
 

@@ -19,12 +19,12 @@ pub use masks::NAMES;
 
 use super::item::{Content, Item, Reading, Source};
 use super::picture::{Picture, PictureSize};
+use crate::checks::{at_most, check};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
 use crate::data::progress::Progress;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
-use crate::limits::{at_most, check};
 use crate::settings::settings;
 use masks::Mask;
 

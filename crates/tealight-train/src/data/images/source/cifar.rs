@@ -13,6 +13,7 @@ use tealight_model::names;
 
 use super::files::absolute;
 use super::{PATH, fault};
+use crate::checks::given;
 use crate::data::compressed::{self, Compression};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
@@ -21,7 +22,6 @@ use crate::data::images::picture::{Picture, PictureSize, n_bytes};
 use crate::data::progress::Progress;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
-use crate::limits::given;
 use crate::settings::settings;
 
 const SIZE: PictureSize = PictureSize { height: 32, width: 32, channels: 3 };

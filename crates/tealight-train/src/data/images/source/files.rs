@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use super::{PATH, fault};
+use crate::checks::{given, share};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
-use crate::limits::{given, share};
 use crate::settings::settings;
 
 /// The key of the pictures that are held out.

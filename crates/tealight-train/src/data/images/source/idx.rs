@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::fault;
 use super::files::absolute;
+use crate::checks::{given, share};
 use crate::data::compressed::{self, Compression, ReadProgress};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
@@ -22,7 +23,6 @@ use crate::data::images::picture::{Picture, PictureSize, n_bytes};
 use crate::data::progress::Progress;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
-use crate::limits::{given, share};
 use crate::settings::settings;
 
 const IMAGES: &str = "task.data.images";

@@ -33,10 +33,10 @@ use tealight_ops::rng::{Purpose, Stream};
 pub use chain::Limit;
 pub use probe::{Limits, MASK, Place, Probe, probes};
 
+use crate::checks::check;
 use crate::data::fingerprint::fnv_1a;
 use crate::data::weather::{Generator, Weather};
 use crate::error::Result;
-use crate::limits::check;
 use crate::settings::settings;
 use chain::Chain;
 use phrases::{DiaryText, Phrases};

@@ -19,8 +19,8 @@ use tealight_ops::rng::{Purpose, Stream};
 
 use super::sequences::Rows;
 use super::tokenizer::Tokenizer;
+use crate::checks::{check, share};
 use crate::error::{Error, Result};
-use crate::limits::{check, share};
 use crate::settings::settings;
 
 /// The seed of the masks of validation.

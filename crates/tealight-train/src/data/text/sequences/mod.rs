@@ -26,10 +26,10 @@ use self::pieces::{PieceSizes, Pieces};
 use super::holdout::Holdout;
 use super::store::TokenStore;
 use super::tokenizer::SpecialTokens;
+use crate::checks::positive;
 use crate::data::permutation::Permutation;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
-use crate::limits::positive;
 
 pub use self::rows::Rows;
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use tealight_model::choice;
 
 use super::special::SPECIAL_TOKENS;
+use crate::checks::{at_most, check, given};
 use crate::error::{Error, Result};
-use crate::limits::{at_most, check, given};
 use crate::settings::settings;
 
 /// The maximal size of a vocabulary.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use tealight_model::names::Named as _;
 
 use super::{Pair, check_length};
+use crate::checks::given;
 use crate::error::{Error, Result};
-use crate::limits::given;
 use crate::settings::settings;
 use crate::task::seq2seq::level::Level;
 

@@ -8,8 +8,8 @@ use std::fmt;
 
 use tealight_ops::rng::Stream;
 
+use crate::checks::{at_most, positive};
 use crate::error::Result;
-use crate::limits::{at_most, positive};
 
 /// The longest sequence of a side: the time of attention grows with its square.
 const MAX_LEN: u64 = 4096;

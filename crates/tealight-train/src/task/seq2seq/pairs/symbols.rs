@@ -3,8 +3,8 @@
 use tealight_ops::rng::Stream;
 
 use super::{Pair, PairSource, check_length};
+use crate::checks::check;
 use crate::error::{Error, Result};
-use crate::limits::check;
 use crate::settings::settings;
 
 /// The symbols of `reverse`: the first `n_symbols` are used.

@@ -18,9 +18,9 @@ mod tones;
 
 use tealight_ops::rng::Stream;
 
+use crate::checks::{check, positive};
 use crate::data::images::picture::Picture;
 use crate::error::Result;
-use crate::limits::{check, positive};
 use crate::settings::settings;
 use geometry::Affine;
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use tealight_model::names;
 
 use super::paths::absolute;
+use crate::checks::share;
 use crate::error::{Error, Result};
-use crate::limits::share;
 use crate::settings::settings;
 
 /// The share of the documents that is held out by default.
