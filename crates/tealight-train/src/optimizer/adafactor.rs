@@ -43,8 +43,8 @@ settings! {
 impl OptimizerKind for Config {
     fn validate(&self) -> Result<()> {
         super::check_positive("lr", self.lr)?;
-        let holds = self.decay.is_finite() && self.decay < 0.;
-        super::check("decay", self.decay, holds, "must be finite and below 0")?;
+        let is_valid = |decay: f64| decay.is_finite() && decay < 0.;
+        super::check("decay", self.decay, is_valid, "must be finite and below 0")?;
         super::check_positive("epsilon1", self.epsilon1)?;
         super::check_positive("epsilon2", self.epsilon2)?;
         super::check_positive("clip", self.clip)?;

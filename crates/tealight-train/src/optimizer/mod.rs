@@ -5,10 +5,12 @@
 //! states and the number of updates into the tensors of a checkpoint.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use candle_core::{DType, Device, Shape, Tensor, Var};
 use tealight_ops::Gradients;
 
+use crate::checks;
 use crate::error::{Error, Result};
 use crate::storage::tensors::{self, NamedTensors};
 
@@ -170,27 +172,28 @@ impl Optimizer {
     }
 }
 
-/// Checks a setting of `[optimizer]`, or of a table in it: `check("adamw.lr", …)`.
-fn check(key: &str, value: f64, holds: bool, rule: &str) -> Result<()> {
-    if holds {
-        return Ok(());
-    }
-    let key = format!("optimizer.{key}");
-    Err(Error::config([key.as_str()], format!("`{key}` = {value} {rule}")))
+/// As [`checks::check`], for a setting of `[optimizer]` or of a table in it: `check("adamw.lr", …)`.
+fn check<T: Copy + Display>(
+    key: &str,
+    value: T,
+    is_valid: impl FnOnce(T) -> bool,
+    rule: &str,
+) -> Result<()> {
+    checks::check(&format!("optimizer.{key}"), value, is_valid, rule)
 }
 
 fn check_positive(key: &str, value: f64) -> Result<()> {
-    check(key, value, value.is_finite() && value > 0., "must be finite and above 0")
+    check(key, value, |value| value.is_finite() && value > 0., "must be finite and above 0")
 }
 
 /// Checks β or μ, the rate at which a moving average decays.
 fn check_decay_rate(key: &str, value: f64) -> Result<()> {
-    check(key, value, (0. ..1.).contains(&value), "must be at least 0 and below 1")
+    check(key, value, |value| (0. ..1.).contains(&value), "must be at least 0 and below 1")
 }
 
 fn check_weight_decay(key: &str, weight_decay: f64) -> Result<()> {
-    let holds = weight_decay.is_finite() && weight_decay >= 0.;
-    check(key, weight_decay, holds, "must be finite and not negative")
+    let is_valid = |value: f64| value.is_finite() && value >= 0.;
+    check(key, weight_decay, is_valid, "must be finite and not negative")
 }
 
 #[cfg(test)]

@@ -130,9 +130,9 @@ impl OptimizerKind for Config {
         if let Some(decay) = self.row_beta {
             super::check_decay_rate("row_beta", decay)?;
         }
-        let n = self.n_iterations;
+        let is_valid = |n: usize| (1..=MAX_ITERATIONS).contains(&n);
         let rule = format!("must be from 1 to {MAX_ITERATIONS}");
-        super::check("n_iterations", n as f64, (1..=MAX_ITERATIONS).contains(&n), &rule)?;
+        super::check("n_iterations", self.n_iterations, is_valid, &rule)?;
         super::check_weight_decay("weight_decay", self.weight_decay)?;
         self.adamw.validate_in("adamw.")
     }
