@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use candle_core::{Tensor, Var};
 
+use crate::checks::check;
 use crate::error::{Error, Result};
 use crate::storage::tensors::{self, NamedTensors};
 
@@ -90,11 +91,8 @@ impl Ema {
 
 /// Checks β.
 pub(crate) fn validate(decay: f64) -> Result<()> {
-    if (0. ..1.).contains(&decay) {
-        return Ok(());
-    }
-    let key = "training.ema_decay";
-    Err(Error::config([key], format!("`{key}` = {decay} must be at least 0 and below 1")))
+    let is_valid = |decay: f64| (0. ..1.).contains(&decay);
+    check("training.ema_decay", decay, is_valid, "must be at least 0 and below 1")
 }
 
 #[cfg(test)]
