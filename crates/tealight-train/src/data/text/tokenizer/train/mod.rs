@@ -23,13 +23,28 @@ use tokenizers::{
 };
 
 use self::count::{count_characters, count_words};
-use super::config::TokenizerConfig;
+use super::config::{BpeConfig, CharConfig, TokenizerConfig, UnigramConfig, WordPieceConfig};
 use super::special::{BEGIN, END, MASK, SPECIAL_TOKENS};
 use super::{Tokenizer, failure};
 use crate::error::Result;
 
 /// The maximal bytes of text that are used: more text changes little, and the trainers count in 32 bits.
 const MAX_TEXT: usize = 1 << 28;
+
+/// What is changed in a text before it is split.
+#[derive(Clone, Copy, Default)]
+struct Normalisation {
+    lowercase: bool,
+    strip_accents: bool,
+}
+
+/// Where a byte-level tokenizer splits a text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Split {
+    /// Between words, by the regular expression of GPT-2.
+    Words,
+    Nowhere,
+}
 
 impl Tokenizer {
     /// Trains a tokenizer on the first 256 MiB of `texts`, or reads the tokenizer that `config` names.
@@ -39,37 +54,52 @@ impl Tokenizer {
     ) -> Result<Self> {
         config.validate()?;
         let texts = up_to_limit(texts);
-        let (mut inner, model): (_, ModelWrapper) = match config {
-            TokenizerConfig::File(file) => return Self::open(&file.path),
-            TokenizerConfig::WordPiece(config) => {
-                let inner = wordpiece(config.lowercase, config.strip_accents)?;
+        let (mut inner, model): (_, ModelWrapper) = match *config {
+            TokenizerConfig::File(ref file) => return Self::open(&file.path),
+            TokenizerConfig::WordPiece(WordPieceConfig {
+                vocab_size,
+                min_frequency,
+                lowercase,
+                strip_accents,
+            }) => {
+                let inner = wordpiece(Normalisation { lowercase, strip_accents })?;
                 let words = count_words(&inner, texts)?;
-                let model = models::wordpiece(words, config.vocab_size, config.min_frequency)?;
+                let model = models::wordpiece(words, vocab_size, min_frequency)?;
                 (inner, model.into())
             }
-            TokenizerConfig::Bpe(config) => {
-                let inner = byte_level(config.lowercase, config.strip_accents, true)?;
+            TokenizerConfig::Bpe(BpeConfig {
+                vocab_size,
+                min_frequency,
+                lowercase,
+                strip_accents,
+            }) => {
+                let inner = byte_level(Normalisation { lowercase, strip_accents }, Split::Words)?;
                 let words = count_words(&inner, texts)?;
-                let model = models::bpe(&words, config.vocab_size, config.min_frequency)?;
-                (inner, model.into())
+                (inner, models::bpe(&words, vocab_size, min_frequency)?.into())
             }
-            TokenizerConfig::Unigram(config) => {
-                let inner = metaspace(config.lowercase, config.strip_accents)?;
+            TokenizerConfig::Unigram(UnigramConfig { vocab_size, lowercase, strip_accents }) => {
+                let inner = metaspace(Normalisation { lowercase, strip_accents })?;
                 let words = count_words(&inner, texts)?;
-                (inner, models::unigram(&words, config.vocab_size)?.into())
+                (inner, models::unigram(&words, vocab_size)?.into())
             }
-            TokenizerConfig::Char(config) => {
-                let inner = characters(config.lowercase, config.strip_accents)?;
+            TokenizerConfig::Char(CharConfig {
+                vocab_size,
+                min_frequency,
+                lowercase,
+                strip_accents,
+            }) => {
+                let inner = characters(Normalisation { lowercase, strip_accents })?;
                 let counts = count_characters(&inner, texts)?;
-                let model = models::characters(&counts, config.vocab_size, config.min_frequency)?;
+                let model = models::characters(&counts, vocab_size, min_frequency)?;
                 (inner, model.into())
             }
-            TokenizerConfig::Byte => (byte_level(false, false, false)?, models::bytes()?.into()),
+            TokenizerConfig::Byte => {
+                let inner = byte_level(Normalisation::default(), Split::Nowhere)?;
+                (inner, models::bytes()?.into())
+            }
         };
         inner.with_model(model);
-        let has_spaces_in_words =
-            matches!(config, TokenizerConfig::Bpe(_) | TokenizerConfig::Unigram(_));
-        add_special_tokens(&mut inner, has_spaces_in_words)?;
+        add_special_tokens(&mut inner, config)?;
         // Through its file format, so that a trained tokenizer equals the one that is read back.
         let bytes = serde_json::to_vec(&inner).map_err(failure)?;
         Self::from_json(&bytes, "the trained tokenizer".as_ref())
@@ -78,7 +108,9 @@ impl Tokenizer {
 
 /// BERT's: split at spaces and punctuation, and around each Chinese character. Unlike in BERT, lower case
 /// does not imply stripped accents, which would turn `が` into `か`.
-fn wordpiece(lowercase: bool, strip_accents: bool) -> Result<tokenizers::Tokenizer> {
+fn wordpiece(
+    Normalisation { lowercase, strip_accents }: Normalisation,
+) -> Result<tokenizers::Tokenizer> {
     let mut inner = tokenizers::Tokenizer::new(tokenizers::models::wordpiece::WordPiece::default());
     let normalizer = BertNormalizer::new(true, true, Some(strip_accents), lowercase);
     inner.with_normalizer(Some(normalizer)).map_err(failure)?;
@@ -87,19 +119,20 @@ fn wordpiece(lowercase: bool, strip_accents: bool) -> Result<tokenizers::Tokeniz
     Ok(inner)
 }
 
-/// GPT-2's: bytes, split into words by its regular expression if `words`.
-fn byte_level(lowercase: bool, strip_accents: bool, words: bool) -> Result<tokenizers::Tokenizer> {
+/// GPT-2's: bytes.
+fn byte_level(normalisation: Normalisation, split: Split) -> Result<tokenizers::Tokenizer> {
     let mut inner = tokenizers::Tokenizer::new(BPE::default());
-    inner.with_normalizer(normalizer(lowercase, strip_accents)).map_err(failure)?;
-    inner.with_pre_tokenizer(Some(ByteLevel::new(false, true, words)));
-    inner.with_decoder(Some(ByteLevel::new(false, true, words)));
+    inner.with_normalizer(normalizer(normalisation)).map_err(failure)?;
+    let (add_prefix_space, trim_offsets, use_regex) = (false, true, split == Split::Words);
+    inner.with_pre_tokenizer(Some(ByteLevel::new(add_prefix_space, trim_offsets, use_regex)));
+    inner.with_decoder(Some(ByteLevel::new(add_prefix_space, trim_offsets, use_regex)));
     Ok(inner)
 }
 
 /// SentencePiece's: a space belongs to the word after it, and text without spaces is one word.
-fn metaspace(lowercase: bool, strip_accents: bool) -> Result<tokenizers::Tokenizer> {
+fn metaspace(normalisation: Normalisation) -> Result<tokenizers::Tokenizer> {
     let mut inner = tokenizers::Tokenizer::new(BPE::default());
-    inner.with_normalizer(normalizer(lowercase, strip_accents)).map_err(failure)?;
+    inner.with_normalizer(normalizer(normalisation)).map_err(failure)?;
     // The space is prepended to the first word of a text only, not to the text after a mask: in a text without
     // spaces, that text must have the same tokens as elsewhere.
     let metaspace = Metaspace::new('▁', PrependScheme::First, true);
@@ -109,15 +142,17 @@ fn metaspace(lowercase: bool, strip_accents: bool) -> Result<tokenizers::Tokeniz
 }
 
 /// Characters: BPE that merges nothing.
-fn characters(lowercase: bool, strip_accents: bool) -> Result<tokenizers::Tokenizer> {
+fn characters(normalisation: Normalisation) -> Result<tokenizers::Tokenizer> {
     let mut inner = tokenizers::Tokenizer::new(BPE::default());
-    inner.with_normalizer(normalizer(lowercase, strip_accents)).map_err(failure)?;
+    inner.with_normalizer(normalizer(normalisation)).map_err(failure)?;
     inner.with_decoder(Some(decoders::fuse::Fuse::default()));
     Ok(inner)
 }
 
 /// Lower case and stripped accents. Normal form D separates accents from their letters.
-fn normalizer(lowercase: bool, strip_accents: bool) -> Option<NormalizerWrapper> {
+fn normalizer(
+    Normalisation { lowercase, strip_accents }: Normalisation,
+) -> Option<NormalizerWrapper> {
     let mut steps: Vec<NormalizerWrapper> = Vec::new();
     if strip_accents {
         steps.extend([NFD.into(), StripAccents.into(), NFC.into()]);
@@ -128,9 +163,10 @@ fn normalizer(lowercase: bool, strip_accents: bool) -> Option<NormalizerWrapper>
     (!steps.is_empty()).then(|| normalizers::NormalizerWrapper::Sequence(Sequence::new(steps)))
 }
 
-/// Adds the special tokens and the template. `mask_takes_space` is for models whose word tokens include the
-/// space before the word: the mask in place of a word then includes it, too.
-fn add_special_tokens(inner: &mut tokenizers::Tokenizer, mask_takes_space: bool) -> Result<()> {
+/// Adds the special tokens and the template of a tokenizer of this kind.
+fn add_special_tokens(inner: &mut tokenizers::Tokenizer, config: &TokenizerConfig) -> Result<()> {
+    // The words of these kinds include the space before them: the mask in place of a word includes it, too.
+    let mask_takes_space = matches!(config, TokenizerConfig::Bpe(_) | TokenizerConfig::Unigram(_));
     let token = |(index, name): (usize, &&str)| {
         AddedToken::from(*name, true).lstrip(mask_takes_space && index == MASK)
     };
