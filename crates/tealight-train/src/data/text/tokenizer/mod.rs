@@ -74,6 +74,13 @@ pub enum Specials {
     Skip,
 }
 
+/// The treatment of the template's special tokens in encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Template {
+    Added,
+    LeftOut,
+}
+
 impl Tokenizer {
     /// Reads a `tokenizer.json`, or the tokenizer of a folder.
     pub fn open(path: &Path) -> Result<Self> {
@@ -178,7 +185,7 @@ impl Tokenizer {
 
     /// The ids of a text with the special tokens of the template.
     pub fn encode(&self, text: &str) -> Result<Encoded> {
-        self.encoding(text, true).map(|encoding| self.encoded(&encoding))
+        self.encoding(text, Template::Added).map(|encoding| self.encoded(&encoding))
     }
 
     /// The tokens of a text with the special ones of the template, and the bytes of the text that each stands for: an
@@ -192,7 +199,7 @@ impl Tokenizer {
 
     /// The ids of two texts, joined by the template.
     pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoded> {
-        self.encoding((first, second), true).map(|encoding| self.encoded(&encoding))
+        self.encoding((first, second), Template::Added).map(|encoding| self.encoded(&encoding))
     }
 
     /// [`Self::encode_pair`], cut off to at most `len` ids: the longer text first, at its end, as
@@ -212,7 +219,7 @@ impl Tokenizer {
             );
             Error::Tokenize(rule)
         })?;
-        let [first, second] = [first, second].map(|text| self.encoding(text, false));
+        let [first, second] = [first, second].map(|text| self.encoding(text, Template::LeftOut));
         let params = TruncationParams { max_length, ..TruncationParams::default() };
         let (first, second) = (first?, second?);
         let cut = || {
@@ -224,12 +231,12 @@ impl Tokenizer {
 
     /// The ids and tokens of a text without the template.
     pub fn encode_alone(&self, text: &str) -> Result<Encoded> {
-        self.encoding(text, false).map(|encoding| self.encoded(&encoding))
+        self.encoding(text, Template::LeftOut).map(|encoding| self.encoded(&encoding))
     }
 
     /// The ids of a text without the template.
     pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>> {
-        self.encoding(text, false).map(|encoding| encoding.get_ids().to_vec())
+        self.encoding(text, Template::LeftOut).map(|encoding| encoding.get_ids().to_vec())
     }
 
     /// The ids of a text that is to be continued: with the special tokens that the template adds before it, as
@@ -254,10 +261,10 @@ impl Tokenizer {
     fn encoding<'s>(
         &self,
         input: impl Into<tokenizers::EncodeInput<'s>>,
-        add_special_tokens: bool,
+        template: Template,
     ) -> Result<tokenizers::Encoding> {
         let input = input.into();
-        let encode = || self.inner.encode_fast(input, add_special_tokens);
+        let encode = || self.inner.encode_fast(input, template == Template::Added);
         catch_panic(encode).map_err(Error::Tokenize)
     }
 

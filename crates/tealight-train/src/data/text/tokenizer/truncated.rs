@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Sequence};
 use tokenizers::{PostProcessor as _, TruncationDirection, TruncationParams, truncate_encodings};
 
-use super::{TEXTS_PER_TASK, Tokenizer, catch_panic, failure};
+use super::{TEXTS_PER_TASK, Template, Tokenizer, catch_panic, failure};
 use crate::error::{Error, Result};
 
 /// A side of a text.
@@ -44,7 +44,7 @@ impl Tokenizer {
     }
 
     fn encode_truncated(&self, text: &str, len: usize, side: Side) -> Result<Truncated> {
-        let whole = self.encoding(text, true)?;
+        let whole = self.encoding(text, Template::Added)?;
         if whole.get_ids().len() <= len {
             return Ok(Truncated { ids: whole.get_ids().to_vec(), is_truncated: false });
         }
@@ -57,7 +57,7 @@ impl Tokenizer {
             Side::Right => TruncationDirection::Right,
         };
         let params = TruncationParams { max_length, direction, ..TruncationParams::default() };
-        let plain = self.encoding(text, false)?;
+        let plain = self.encoding(text, Template::LeftOut)?;
         let cut = || {
             let (plain, _) = truncate_encodings(plain, None, &params)?;
             self.inner.post_process(plain, None, true)
