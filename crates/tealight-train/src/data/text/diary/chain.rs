@@ -33,6 +33,29 @@ pub struct Limit {
     pub cross_entropy: f64,
 }
 
+/// The place of a day in a diary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// The first day.
+    First,
+    /// A day between two others.
+    Inside,
+    /// The last day.
+    Last,
+}
+
+impl Place {
+    /// The place of day `day`, counted from 0, of at least two.
+    pub(super) fn of(day: usize, n_days: usize) -> Self {
+        match day {
+            0 => Self::First,
+            day if day + 1 == n_days => Self::Last,
+            _ => Self::Inside,
+        }
+    }
+}
+
 /// A stationary Markov chain over rain, cloud and sun.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
@@ -76,12 +99,18 @@ impl Chain {
         joint.map(|p| p / total)
     }
 
-    /// The best possible result for a day with neighbours on these sides.
-    pub(super) fn limit(&self, has_before: bool, has_after: bool) -> Limit {
-        let days = |exists: bool| if exists { vec![Some(0), Some(1), Some(2)] } else { vec![None] };
+    /// The best possible result for a day at this place.
+    pub(super) fn limit(&self, place: Place) -> Limit {
+        const DAYS: &[Option<u8>] = &[Some(0), Some(1), Some(2)];
+        const NO_DAY: &[Option<u8>] = &[None];
+        let (days_before, days_after) = match place {
+            Place::First => (NO_DAY, DAYS),
+            Place::Inside => (DAYS, DAYS),
+            Place::Last => (DAYS, NO_DAY),
+        };
         let mut limit = Limit::default();
-        for before in days(has_before) {
-            for after in days(has_after) {
+        for &before in days_before {
+            for &after in days_after {
                 let joint = self.joint(Neighbours { before, after });
                 let total: f64 = joint.iter().sum();
                 limit.accuracy += joint.iter().copied().fold(0., f64::max);
@@ -139,7 +168,7 @@ mod tests {
                 expected.accuracy += p.iter().copied().fold(0., f64::max);
                 expected.cross_entropy -= p.iter().map(|p| p * (p / total).ln()).sum::<f64>();
             }
-            let limit = chain.limit(day > 0, day + 1 < N_DAYS);
+            let limit = chain.limit(Place::of(day, N_DAYS));
             assert!((limit.accuracy - expected.accuracy).abs() < TOLERANCE, "day {day}");
             assert!((limit.cross_entropy - expected.cross_entropy).abs() < TOLERANCE, "day {day}");
         }
@@ -149,9 +178,9 @@ mod tests {
     fn the_limits_are_known_numbers() {
         let rounded = |limit: Limit| (limit.accuracy * 1e4).round() / 1e4;
         let chain = Chain::new();
-        assert_eq!(rounded(chain.limit(true, true)), 0.7437);
-        assert_eq!(rounded(chain.limit(false, true)), 0.7009);
-        assert_eq!(rounded(chain.limit(true, false)), 0.7009);
+        assert_eq!(rounded(chain.limit(Place::Inside)), 0.7437);
+        assert_eq!(rounded(chain.limit(Place::First)), 0.7009);
+        assert_eq!(rounded(chain.limit(Place::Last)), 0.7009);
     }
 
     /// The cycle is sun, cloud, rain; between rain and sun there is rarely a cloud.

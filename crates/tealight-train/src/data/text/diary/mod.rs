@@ -30,8 +30,8 @@ use serde::Serialize;
 use tealight_model::names;
 use tealight_ops::rng::{Purpose, Stream};
 
-pub use chain::Limit;
-pub use probe::{Limits, MASK, Place, Probe, probes};
+pub use chain::{Limit, Place};
+pub use probe::{Limits, MASK, Probe, probes};
 
 use crate::checks::check;
 use crate::data::fingerprint::fnv_1a;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::chain::{Limit, Neighbours};
+use super::chain::{Limit, Neighbours, Place};
 use super::{Config, Diary, Language, Languages, Subset};
 use crate::data::weather::{Distribution, Weather};
 use crate::error::Result;
@@ -27,18 +27,6 @@ pub struct Probe {
     pub optimal: Distribution,
 }
 
-/// The place of a day in a diary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// The first day.
-    First,
-    /// A day between two others.
-    Inside,
-    /// The last day.
-    Last,
-}
-
 /// The best possible expected results, with one weather word masked at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Limits {
@@ -55,8 +43,8 @@ pub struct Limits {
 impl Diary {
     /// The best possible results for diaries of this length.
     pub fn limits(&self) -> Limits {
-        let limit = |before, after| self.chain.limit(before, after);
-        let [first, inside, last] = [limit(false, true), limit(true, true), limit(true, false)];
+        let places = [Place::First, Place::Inside, Place::Last];
+        let [first, inside, last] = places.map(|place| self.chain.limit(place));
         let n_days = self.config.n_days as f64;
         let mean =
             |of: fn(&Limit) -> f64| (of(&first) + (n_days - 2.) * of(&inside) + of(&last)) / n_days;
@@ -73,17 +61,12 @@ impl Diary {
         let document = self.write(language, stream);
         let day = (index % self.config.n_days as u64) as usize;
         let days: Vec<u8> = document.weather.iter().map(|weather| weather.id()).collect();
-        let place = match day {
-            0 => Place::First,
-            day if day + 1 == days.len() => Place::Last,
-            _ => Place::Inside,
-        };
         Probe {
             text: document.masked(day, MASK),
             language,
             weather: document.weather[day],
             answer: language.weather_words()[usize::from(days[day])],
-            place,
+            place: Place::of(day, days.len()),
             optimal: self.chain.posterior(Neighbours::of(&days, day)),
         }
     }
