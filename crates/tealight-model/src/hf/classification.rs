@@ -157,8 +157,8 @@ impl DenseOfFirst {
         let wanted = self.activation(config);
         let [value, required] = [activation, wanted].map(|one| format!("\"{}\"", one.name()));
         rules.check(activation == wanted, "model.classifier.activation", &value, &required);
-        rules.switch("model.classifier.bias", bias, true, "a bias of the dense map");
-        rules.switch("model.classifier.norm", norm, false, "a head without a norm");
+        rules.require_on("model.classifier.bias", bias, "a bias of the dense map");
+        rules.require_off("model.classifier.norm", norm, "a head without a norm");
         if input_dropout != self.input_dropout {
             rules.note("in training, transformers has dropout at other places of the head");
         }

@@ -178,14 +178,14 @@ pub(super) fn write(
     sizes: &Sizes,
     rules: &mut Rules,
 ) -> (Map<String, Value>, Option<usize>) {
-    rules.switch("model.causal", config.causal, true, "causal attention");
+    rules.require_on("model.causal", config.causal, "causal attention");
     if family.layers_differ {
         requirements::check_first_norm(config, rules);
     } else {
         requirements::check_equal_layers(config, rules);
     }
     requirements::check_pre_norm_blocks(config, rules);
-    rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
+    rules.require_off("model.scale_output", config.scale_output, "an unscaled output");
     let epsilon = requirements::rms_norm_epsilon(config, rules);
     let Heads { n_kv_heads, window } = Heads::check(family, config, epsilon, rules);
     let n_kv_heads = n_kv_heads.unwrap_or(config.n_heads);
@@ -263,7 +263,8 @@ fn check_heads(
     rules.check(scaled, &key("score"), "another score", "\"scaled_dot\"");
     let norms =
         if family.qk_norm { "normalised queries and keys" } else { "no norm of queries and keys" };
-    rules.switch(&key("qk_norm"), heads.qk_norm, family.qk_norm, norms);
+    let same = heads.qk_norm == family.qk_norm;
+    rules.check(same, &key("qk_norm"), &heads.qk_norm.to_string(), norms);
     if heads.qk_norm && family.qk_norm {
         let value = heads.qk_norm_epsilon;
         let required = format!("that of `model.norm`, {epsilon}");

@@ -93,20 +93,20 @@ pub(super) struct Blocks {
 
 /// Requires the blocks and the head of BERT, but leaves attention and positions to the family.
 pub(super) fn check(config: &ModelConfig, rules: &mut Rules) -> Blocks {
-    rules.switch("model.causal", config.causal, false, "bidirectional attention");
+    rules.require_off("model.causal", config.causal, "bidirectional attention");
     let post = config.norm_placement == NormPlacement::Post;
     rules.check(post, "model.norm_placement", "\"pre\"", "\"post\"");
-    rules.switch("model.residual", config.residual, true, "residual connections");
+    rules.require_on("model.residual", config.residual, "residual connections");
     requirements::check_equal_layers(config, rules);
-    rules.switch("model.bias", config.bias, true, "biases in all linear maps");
+    rules.require_on("model.bias", config.bias, "biases in all linear maps");
     let EmbeddingConfig { scale, norm } = config.embedding;
-    rules.switch("model.embedding.scale", scale, false, "unscaled embeddings");
-    rules.switch("model.embedding.norm", norm, true, "normalised embeddings");
+    rules.require_off("model.embedding.scale", scale, "unscaled embeddings");
+    rules.require_on("model.embedding.norm", norm, "normalised embeddings");
     requirements::check_one_width(config, rules);
-    rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
+    rules.require_off("model.scale_output", config.scale_output, "an unscaled output");
     if let Some(head) = rules.lm_head(config) {
-        rules.switch("model.lm_head.transform", head.transform, true, "a transform in the head");
-        rules.switch("model.lm_head.bias", head.bias, true, "a bias on the logits");
+        rules.require_on("model.lm_head.transform", head.transform, "a transform in the head");
+        rules.require_on("model.lm_head.bias", head.bias, "a bias on the logits");
     }
     let (activation, d_ff) = requirements::mlp(config, rules);
     Blocks { activation, d_ff, epsilon: requirements::layer_norm_epsilon(config, rules) }

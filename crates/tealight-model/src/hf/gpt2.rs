@@ -85,12 +85,12 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 }
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
-    rules.switch("model.causal", config.causal, true, "causal attention");
+    rules.require_on("model.causal", config.causal, "causal attention");
     requirements::check_equal_layers(config, rules);
     requirements::check_pre_norm_blocks(config, rules);
-    rules.switch("model.bias", config.bias, true, "biases in all linear maps");
+    rules.require_on("model.bias", config.bias, "biases in all linear maps");
     requirements::check_positions_from(0, config, rules);
-    rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
+    rules.require_off("model.scale_output", config.scale_output, "an unscaled output");
     requirements::check_one_width(config, rules);
     let score = requirements::softmax_score("model.attention", &config.attention, config, rules);
     let is_product = score.is_none_or(|score| score == SCALED || score == Score::Dot);

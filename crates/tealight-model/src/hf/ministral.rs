@@ -33,7 +33,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     let (mut map, window) = decoder::write(&MINISTRAL, config, sizes, rules);
-    rules.switch("model.bias", config.bias, false, "no biases");
+    rules.require_off("model.bias", config.bias, "no biases");
     map.insert("sliding_window".to_owned(), window.into());
     map.insert("layer_types".to_owned(), layers::types(&layers::kinds(config)).into());
     map

@@ -51,7 +51,7 @@ pub(super) fn read_window(keys: &mut Keys) -> HfResult<Option<usize>> {
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     let (mut map, window) = decoder::write(&MISTRAL, config, sizes, rules);
-    rules.switch("model.bias", config.bias, false, "no biases");
+    rules.require_off("model.bias", config.bias, "no biases");
     map.insert("sliding_window".to_owned(), window.into());
     map
 }

@@ -53,7 +53,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     let (mut map, window) = decoder::write(&QWEN3, config, sizes, rules);
-    rules.switch("model.bias", config.bias, false, "no biases");
+    rules.require_off("model.bias", config.bias, "no biases");
     let kinds = layers::kinds(config);
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
     put("attention_bias", false.into());

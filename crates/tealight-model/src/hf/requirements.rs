@@ -19,17 +19,17 @@ pub(super) fn check_equal_layers(config: &ModelConfig, rules: &mut Rules) {
 
 /// Requires a norm in the first layer, too.
 pub(super) fn check_first_norm(config: &ModelConfig, rules: &mut Rules) {
-    rules.switch("model.first_norm", config.first_norm, true, "a norm before every attention");
+    rules.require_on("model.first_norm", config.first_norm, "a norm before every attention");
 }
 
 /// Requires pre-norm blocks, and embeddings without scale or norm.
 pub(super) fn check_pre_norm_blocks(config: &ModelConfig, rules: &mut Rules) {
     let pre = config.norm_placement == NormPlacement::Pre;
     rules.check(pre, "model.norm_placement", "\"post\"", "\"pre\"");
-    rules.switch("model.residual", config.residual, true, "residual connections");
+    rules.require_on("model.residual", config.residual, "residual connections");
     let EmbeddingConfig { scale, norm } = config.embedding;
-    rules.switch("model.embedding.scale", scale, false, "unscaled embeddings");
-    rules.switch("model.embedding.norm", norm, false, "embeddings without a norm");
+    rules.require_off("model.embedding.scale", scale, "unscaled embeddings");
+    rules.require_off("model.embedding.norm", norm, "embeddings without a norm");
 }
 
 /// Requires an MLP; its activation and inner width.
@@ -55,7 +55,7 @@ pub(super) fn glu(config: &ModelConfig, rules: &mut Rules) -> (Activation, usize
 /// Requires layer norms; their ε.
 pub(super) fn layer_norm_epsilon(config: &ModelConfig, rules: &mut Rules) -> f64 {
     if let NormConfig::LayerNorm(LayerNormConfig { epsilon, bias }) = config.norm {
-        rules.switch("model.norm.bias", bias, true, "a bias in every norm");
+        rules.require_on("model.norm.bias", bias, "a bias in every norm");
         return epsilon;
     }
     rules.wrong_kind("model.norm.kind", config.norm.kind(), "layer_norm");
@@ -89,7 +89,7 @@ pub(super) fn check_positions_from(offset: usize, config: &ModelConfig, rules: &
         rules.check(learned.offset == offset, "model.position.offset", &rows, &has);
     }
     let key = "model.position.skip_padding";
-    rules.switch(key, learned.skip_padding, false, "positions that count padding");
+    rules.require_off(key, learned.skip_padding, "positions that count padding");
 }
 
 /// Requires softmax attention with scaled dot products.
@@ -131,7 +131,7 @@ pub(super) fn softmax_score(
     };
     let heads = n_kv_heads.is_none_or(|n| n == config.n_heads);
     rules.check(heads, &key("n_kv_heads"), "set", "one head of keys per head of queries");
-    rules.switch(&key("qk_norm"), *qk_norm, false, "queries and keys without a norm");
+    rules.require_off(&key("qk_norm"), *qk_norm, "queries and keys without a norm");
     Some(*score)
 }
 

@@ -96,7 +96,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 fn check_positions(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> usize {
     let learned = requirements::learned_position(config, rules);
     let key = "model.position.skip_padding";
-    rules.switch(key, learned.skip_padding, true, "positions that skip padding");
+    rules.require_on(key, learned.skip_padding, "positions that skip padding");
     let from_padding = sizes.pad_id.is_some_and(|id| id as usize + 1 == learned.offset);
     let value = format!("{} with the padding id {:?}", learned.offset, sizes.pad_id);
     let has = "the padding id plus one";

@@ -36,9 +36,14 @@ impl Rules {
         }
     }
 
-    /// Records a fault unless the `value` of the switch `key` is `wanted`.
-    pub(super) fn switch(&mut self, key: &str, value: bool, wanted: bool, required: &str) {
-        self.check(value == wanted, key, &value.to_string(), required);
+    /// Records a fault if the switch `key` is off; `required` as in [`Self::check`].
+    pub(super) fn require_on(&mut self, key: &str, is_on: bool, required: &str) {
+        self.check(is_on, key, "false", required);
+    }
+
+    /// Records a fault if the switch `key` is on.
+    pub(super) fn require_off(&mut self, key: &str, is_on: bool, required: &str) {
+        self.check(!is_on, key, "true", required);
     }
 
     /// As [`Self::check`], for a fault of several `keys`, of which the message names the first. A fault that several

@@ -133,7 +133,7 @@ fn read_feed_forward(keys: &mut Keys) -> HfResult<FeedForwardConfig> {
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
     requirements::check_equal_layers(config, rules);
     requirements::check_pre_norm_blocks(config, rules);
-    rules.switch("model.bias", config.bias, false, "linear maps without biases");
+    rules.require_off("model.bias", config.bias, "linear maps without biases");
     let own = config.encoder_attention.is_none();
     rules.check(own, "model.encoder_attention", "set", "the same attention in encoder and decoder");
     check_dot("model.attention", Some(&config.attention), config, rules);

@@ -85,10 +85,10 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
 }
 
 fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
-    rules.switch("model.causal", config.causal, false, "bidirectional attention");
+    rules.require_off("model.causal", config.causal, "bidirectional attention");
     requirements::check_equal_layers(config, rules);
     requirements::check_pre_norm_blocks(config, rules);
-    rules.switch("model.bias", config.bias, true, "biases in all linear maps");
+    rules.require_on("model.bias", config.bias, "biases in all linear maps");
     requirements::check_one_width(config, rules);
     requirements::check_softmax(config, rules);
     requirements::check_positions_from(0, config, rules);

@@ -115,7 +115,7 @@ impl Shared {
         let has = "one head of keys per head of queries";
         rules.check(heads, &format!("{table}.n_kv_heads"), "set", has);
         let has = "queries and keys without a norm";
-        rules.switch(&format!("{table}.qk_norm"), qk_norm, false, has);
+        rules.require_off(&format!("{table}.qk_norm"), qk_norm, has);
         let key = format!("{table}.window");
         layers::check_same(&mut self.window, &key, window, "window for all layers", rules);
     }

@@ -129,8 +129,10 @@ fn write_head(
 ) -> Map<String, Value> {
     let Some(head) = classification::dense(head, rules) else { return Map::new() };
     let DenseHead { activation, bias, norm, input_dropout, dropout } = *head;
-    rules.switch("model.classifier.bias", bias, config.bias, "`model.bias` in the head, too");
-    rules.switch("model.classifier.norm", norm, true, "a norm in the head");
+    let same = bias == config.bias;
+    let has = "`model.bias` in the head, too";
+    rules.check(same, "model.classifier.bias", &bias.to_string(), has);
+    rules.require_on("model.classifier.norm", norm, "a norm in the head");
     if input_dropout {
         rules.note("in training, transformers has no dropout before the dense map of the head");
     }
@@ -200,22 +202,22 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
 
 /// Requires all but the layers' attention, network and norms; the settings of a language-model head.
 fn check(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Option<LmHeadConfig> {
-    rules.switch("model.causal", config.causal, false, "bidirectional attention");
+    rules.require_off("model.causal", config.causal, "bidirectional attention");
     let pre = config.norm_placement == NormPlacement::Pre;
     rules.check(pre, "model.norm_placement", "\"post\"", "\"pre\"");
     let has = "no norm before the first attention";
-    rules.switch("model.first_norm", config.first_norm, false, has);
-    rules.switch("model.residual", config.residual, true, "residual connections");
+    rules.require_off("model.first_norm", config.first_norm, has);
+    rules.require_on("model.residual", config.residual, "residual connections");
     let EmbeddingConfig { scale, norm } = config.embedding;
-    rules.switch("model.embedding.scale", scale, false, "unscaled embeddings");
-    rules.switch("model.embedding.norm", norm, true, "normalised embeddings");
+    rules.require_off("model.embedding.scale", scale, "unscaled embeddings");
+    rules.require_on("model.embedding.norm", norm, "normalised embeddings");
     requirements::check_one_width(config, rules);
-    rules.switch("model.scale_output", config.scale_output, false, "an unscaled output");
+    rules.require_off("model.scale_output", config.scale_output, "an unscaled output");
     let types = sizes.n_token_types.to_string();
     rules.check(sizes.n_token_types == 0, "the number of token types", &types, "no token types");
     let head = rules.lm_head(config);
     if let Some(head) = &head {
-        rules.switch("model.lm_head.transform", head.transform, true, "a transform in the head");
+        rules.require_on("model.lm_head.transform", head.transform, "a transform in the head");
     }
     head
 }
