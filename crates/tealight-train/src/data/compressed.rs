@@ -69,6 +69,19 @@ pub(crate) fn open(
     Ok((reader, progress))
 }
 
+/// The hash of the bytes of a file; `progress` receives their number so far.
+pub(crate) fn hash(path: &Path, progress: &mut dyn FnMut(u64)) -> Result<u128> {
+    let (mut reader, read) = open(path, Compression::None)?;
+    loop {
+        let n = reader.fill_buf().map_err(Error::io("read", path))?.len();
+        if n == 0 {
+            return Ok(read.hash());
+        }
+        reader.consume(n);
+        progress(read.bytes());
+    }
+}
+
 struct CountingFile {
     file: File,
     progress: Arc<ReadProgress>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, Read};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use super::fault;
 use super::files::{Config, Root};
@@ -54,25 +54,14 @@ impl Archive {
         Ok(Self { compression, n_bytes: metadata.len(), hash: OnceLock::new(), root })
     }
 
-    fn open(&self, compression: Compression) -> Result<(Reader, Arc<ReadProgress>)> {
-        compressed::open(&self.root.path, compression)
-    }
-
     /// Hashes the bytes on the disk; `progress` receives the number of bytes so far.
     fn hash(&self, progress: &mut dyn FnMut(u64)) -> Result<u128> {
-        let (mut reader, read) = self.open(Compression::None)?;
-        loop {
-            let n = reader.fill_buf().map_err(Error::io("read", &self.root.path))?.len();
-            if n == 0 {
-                return Ok(*self.hash.get_or_init(|| read.hash()));
-            }
-            reader.consume(n);
-            progress(read.bytes());
-        }
+        let hash = compressed::hash(&self.root.path, progress)?;
+        Ok(*self.hash.get_or_init(|| hash))
     }
 
     fn read(&self, config: &Config, each: &mut dyn FnMut(Item, u64) -> Reading) -> Reading {
-        let (reader, progress) = self.open(self.compression)?;
+        let (reader, progress) = compressed::open(&self.root.path, self.compression)?;
         let broken = |error: std::io::Error| self.fault(&format!("is cut off or damaged: {error}"));
         let mut layout = Layout::new(config);
         let (mut names, mut n_pictures) = (BTreeSet::new(), 0);

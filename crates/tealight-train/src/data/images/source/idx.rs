@@ -166,9 +166,8 @@ impl IdxFile {
 
     /// Hashes the bytes on the disk.
     fn hash(&self) -> Result<u128> {
-        let (mut reader, read) = compressed::open(&self.path, Compression::None)?;
-        std::io::copy(&mut reader, &mut std::io::sink()).map_err(Error::io("read", &self.path))?;
-        Ok(*self.hash.get_or_init(|| read.hash()))
+        let hash = compressed::hash(&self.path, &mut |_| ())?;
+        Ok(*self.hash.get_or_init(|| hash))
     }
 
     /// All labels of a file of labels.

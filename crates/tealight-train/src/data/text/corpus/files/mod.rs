@@ -21,7 +21,7 @@ use self::assembly::DocumentAssembler;
 pub use self::config::{Config, Unit};
 use self::kind::{FileKind, Format};
 use self::lines::{Line, Lines};
-use crate::data::compressed::{self, Compression};
+use crate::data::compressed;
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
 use crate::data::progress::Progress;
@@ -57,16 +57,8 @@ impl InputFile {
 
     /// Hashes the bytes on the disk; `progress` receives the number of bytes so far.
     fn hash(&self, progress: &mut dyn FnMut(u64)) -> Result<u128> {
-        let (mut reader, read) = compressed::open(&self.path, Compression::None)?;
-        loop {
-            let n = reader.fill_buf().map_err(Error::io("read", &self.path))?.len();
-            if n == 0 {
-                let hash = read.hash();
-                return Ok(*self.hash.get_or_init(|| hash));
-            }
-            reader.consume(n);
-            progress(read.bytes());
-        }
+        let hash = compressed::hash(&self.path, progress)?;
+        Ok(*self.hash.get_or_init(|| hash))
     }
 
     /// The number of characters after decompression.
