@@ -14,7 +14,7 @@ use serde::de::{
 };
 
 use super::fault::SettingFault;
-use super::tree::{Entry, Node, Table, Value, quoted};
+use super::tree::{Entry, Node, Table, Value, quoted_key};
 
 /// Deserialises a whole document.
 pub(super) fn from_table<T: DeserializeOwned>(table: &Table) -> Result<T, SettingFault> {
@@ -23,7 +23,7 @@ pub(super) fn from_table<T: DeserializeOwned>(table: &Table) -> Result<T, Settin
 
 /// Deserialises the value at a dotted `path`.
 pub(super) fn from_node<T: DeserializeOwned>(node: &Node, path: &str) -> Result<T, SettingFault> {
-    let inside = |fault: SettingFault, key| fault.inside(node, quoted(key));
+    let inside = |fault: SettingFault, key| fault.inside(node, quoted_key(key));
     T::deserialize(node).map_err(|fault| path.rsplit('.').fold(fault, inside))
 }
 
@@ -149,6 +149,6 @@ impl<'de> MapAccess<'de> for Entries<'de> {
     ) -> Result<V::Value, SettingFault> {
         let entry = self.value.take().expect("invariant: serde reads a value after its key");
         let value = seed.deserialize(&entry.node);
-        value.map_err(|fault| fault.inside(&entry.node, quoted(&entry.key)))
+        value.map_err(|fault| fault.inside(&entry.node, quoted_key(&entry.key)))
     }
 }

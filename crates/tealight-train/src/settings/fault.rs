@@ -6,7 +6,7 @@ use serde::de::{Error, Expected, Unexpected};
 
 use super::report::{Report, Span};
 use super::suggest;
-use super::tree::{Node, Table, quoted};
+use super::tree::{Node, Table, quoted_key};
 
 /// Longer keys are truncated in messages.
 const MAX_SHOWN: usize = 60;
@@ -99,8 +99,8 @@ fn unknown_key(key: &str, keys: Names, path: &[String], node: Option<&Node>) -> 
         (_, Some(kind)) => format!("in `[{}]` of kind `{}`", dotted(path), kind.escape_debug()),
         (_, None) => format!("in `[{}]`", dotted(path)),
     };
-    let report = Report::new(format!("unknown key `{}` {place}", shortened(quoted(key))));
-    let keys: Vec<String> = keys.iter().map(|key| quoted(key)).collect();
+    let report = Report::new(format!("unknown key `{}` {place}", shortened(quoted_key(key))));
+    let keys: Vec<String> = keys.iter().map(|key| quoted_key(key)).collect();
     let meant = suggest::similar(key, &keys).map(str::to_owned);
     let meant: Vec<String> = path.iter().cloned().chain(meant).collect();
     let report = report.about(dotted(&meant));
@@ -129,7 +129,7 @@ fn unknown_kind(kind: &str, kinds: Names, path: &[String]) -> Report {
 
 fn missing_key(path: &[String], key: &str) -> Report {
     let mut path = path.to_vec();
-    path.push(quoted(key));
+    path.push(quoted_key(key));
     Report::new(format!("missing key `{}`", dotted(&path))).about(dotted(&path))
 }
 

@@ -4,7 +4,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::report::{FILE, Report, Span};
-use super::tree::{Node, Reader, Table, Value, quoted};
+use super::tree::{Node, Reader, Table, Value, quoted_key};
 
 /// Precedes the argument in its source text, so that messages show it as typed.
 pub(super) const PREFIX: &str = "--set ";
@@ -65,13 +65,13 @@ impl Override {
         let mut table = root;
         let mut names: Vec<String> = Vec::new();
         for (parent, span) in &path {
-            names.push(quoted(parent));
+            names.push(quoted_key(parent));
             table = descend(table, parent, span, &names)?;
         }
         // A string in place of a table is the short form of its kind: `--set model.attention=softmax`.
         let old = table.get(&key).and_then(|entry| entry.node.as_table());
         if old.is_some() && value.as_str().is_some() {
-            names.push(quoted(&key));
+            names.push(quoted_key(&key));
             table = descend(table, &key, &key_span, &names)?;
             key = "kind".to_string();
         }
@@ -151,7 +151,7 @@ fn swap_kind(table: &mut Table, key: &str, value: &Node, names: &[String]) -> Ve
 /// Removes the entries that come from the file. Entries of the command line stay, with their enclosing tables.
 fn drop_file_keys(table: &mut Table, names: &[String], dropped: &mut Vec<String>) {
     table.entries.retain_mut(|entry| {
-        let names = [names, &[quoted(&entry.key)]].concat();
+        let names = [names, &[quoted_key(&entry.key)]].concat();
         if let Value::Table(inner) = &mut entry.node.value {
             drop_file_keys(inner, &names, dropped);
             return !inner.entries.is_empty() || entry.node.span.source != FILE;

@@ -185,7 +185,7 @@ impl Node {
 }
 
 /// A key as TOML writes it: quoted unless it is a bare key.
-pub(super) fn quoted(key: &str) -> String {
+pub(super) fn quoted_key(key: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !key.is_empty() && key.chars().all(bare) { key.to_string() } else { format!("{key:?}") }
 }
