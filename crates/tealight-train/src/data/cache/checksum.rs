@@ -11,7 +11,7 @@ pub(crate) static CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_
 
 /// The checksum of what `file` has left. It is read, not mapped: mapped pages would count as memory of this
 /// process.
-pub(crate) fn rest_of(file: &mut impl Read) -> io::Result<u32> {
+pub(super) fn rest_of(file: &mut impl Read) -> io::Result<u32> {
     let mut digest = CRC.digest();
     let mut buffer = vec![0; 1 << 20];
     loop {

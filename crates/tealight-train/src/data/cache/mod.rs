@@ -12,6 +12,7 @@
 
 mod checksum;
 mod folder;
+mod header;
 mod mapped;
 
 use std::fs::{self, File};
@@ -20,9 +21,10 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::storage::files;
 
-pub(crate) use checksum::{CRC, Crc32, rest_of};
+pub(crate) use checksum::{CRC, Crc32};
 pub(crate) use folder::folder;
 pub use folder::of_environment;
+pub(crate) use header::{Fields, HEADER, StoreHeader};
 pub(crate) use mapped::Bytes;
 
 /// The file of `key` in `folder`: opened by `open`, or first made by `build`, which gets a temporary path and
@@ -55,8 +57,18 @@ pub(crate) fn open_or_build<S>(
     open(&path)?.ok_or_else(missing)
 }
 
+/// The store at `path`, made from what has the hash `key`: its header, and all of its bytes. `None` if the file is
+/// missing or damaged.
+pub(crate) fn open_verified<H: StoreHeader>(path: &Path, key: u128) -> Result<Option<(H, Bytes)>> {
+    let Some(mut file) = existing(path)? else { return Ok(None) };
+    let header = header::verify(&mut file, key).map_err(Error::io("read", path))?;
+    let Some(header) = header else { return Ok(None) };
+    let bytes = Bytes::map(&file).map_err(Error::io("map", path))?;
+    Ok(Some((header, bytes)))
+}
+
 /// Opens a file of the cache; `None` if there is none.
-pub(crate) fn existing(path: &Path) -> Result<Option<File>> {
+fn existing(path: &Path) -> Result<Option<File>> {
     match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         file => file.map_err(Error::io("open", path)).map(Some),

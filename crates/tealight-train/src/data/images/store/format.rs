@@ -10,18 +10,16 @@
 //!  …  notes: JSON with the classes and what was left out
 //! ```
 
-use std::io::{self, Read, Seek};
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::cache::{CRC, rest_of};
+use crate::data::cache::{CRC, Fields, HEADER, StoreHeader};
 use crate::data::images::picture::{PictureSize, n_bytes};
 use crate::data::split::Split;
 
 /// Incremented with every change of the layout, of decoding or of resizing.
 pub(super) const VERSION: u32 = 2;
-pub(super) const HEADER: usize = 64;
 pub(super) const ENTRY: usize = 16;
 const MAGIC: &[u8; 8] = b"TEALPICS";
 /// The bytes of the header that its checksum covers: all but the checksum itself.
@@ -59,25 +57,6 @@ impl Header {
         bytes
     }
 
-    /// `None` for an invalid header or another version.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes = bytes.get(..HEADER)?;
-        let u32_at = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
-        let u64_at = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
-        let is_ours = bytes.starts_with(MAGIC) && u32_at(8)? == VERSION;
-        if !is_ours || u32_at(52)? != header_crc(bytes) {
-            return None;
-        }
-        let [channels, height, width] = [u32_at(12)?, u32_at(16)?, u32_at(20)?].map(|n| n as usize);
-        Some(Self {
-            size: PictureSize { height, width, channels },
-            n_pictures: u64_at(24)?,
-            key: bytes[32..48].try_into().map(u128::from_le_bytes).ok()?,
-            body_crc: u32_at(48)?,
-            n_note_bytes: u64_at(56)?,
-        })
-    }
-
     /// The bytes of a picture in the file.
     pub(super) fn pixels(&self, picture: usize) -> Range<usize> {
         let n_bytes = n_bytes(self.size);
@@ -106,6 +85,37 @@ impl Header {
         let pixels = self.n_pictures.checked_mul(sides)?;
         let entries = self.n_pictures.checked_mul(ENTRY as u64)?;
         pixels.checked_add(HEADER as u64)?.checked_next_multiple_of(8)?.checked_add(entries)
+    }
+}
+
+impl StoreHeader for Header {
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let fields = Fields::of(bytes, *MAGIC, VERSION)?;
+        if fields.u32(52) != header_crc(bytes) {
+            return None;
+        }
+        let [channels, height, width] = [12, 16, 20].map(|at| fields.u32(at) as usize);
+        Some(Self {
+            size: PictureSize { height, width, channels },
+            n_pictures: fields.u64(24),
+            key: fields.u128(32),
+            body_crc: fields.u32(48),
+            n_note_bytes: fields.u64(56),
+        })
+    }
+
+    fn key(&self) -> u128 {
+        self.key
+    }
+
+    fn body_crc(&self) -> u32 {
+        self.body_crc
+    }
+
+    /// The names have any length, so only the least size is known.
+    fn fits(&self, size: u64) -> bool {
+        let least = self.least_size().and_then(|least| least.checked_add(self.n_note_bytes));
+        least.is_some_and(|least| least <= size)
     }
 }
 
@@ -161,18 +171,4 @@ pub(super) struct Notes {
     pub(super) n_left_out: u64,
     /// What is wrong with the first of them.
     pub(super) first_left_out: Option<String>,
-}
-
-/// Reads and verifies a whole file. Returns its header, or `None` if it is damaged or has another key.
-pub(super) fn verify(file: &mut (impl Read + Seek), key: u128) -> io::Result<Option<Header>> {
-    let size = file.seek(io::SeekFrom::End(0))?;
-    file.rewind()?;
-    let mut bytes = Vec::with_capacity(HEADER);
-    file.by_ref().take(HEADER as u64).read_to_end(&mut bytes)?;
-    let Some(header) = Header::decode(&bytes) else { return Ok(None) };
-    let least = header.least_size().and_then(|least| least.checked_add(header.n_note_bytes));
-    if header.key != key || least.is_none_or(|least| least > size) {
-        return Ok(None);
-    }
-    Ok((rest_of(file)? == header.body_crc).then_some(header))
 }

@@ -22,11 +22,11 @@ use self::format::{Entry, Header, Notes};
 use super::item::Source;
 use super::picture::PictureSize;
 use super::prepare::Preparation;
-use crate::data::cache::{self, Bytes};
+use crate::data::cache::{self, Bytes, StoreHeader as _};
 use crate::data::fingerprint::Fnv128;
 use crate::data::progress::{Progress, Stage};
 use crate::data::split::Split;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The pictures of all splits.
 #[derive(Debug)]
@@ -73,12 +73,8 @@ impl PictureStore {
 
     /// `None` if the file is missing or damaged.
     fn open(path: &Path, key: u128) -> Result<Option<Self>> {
-        let Some(mut file) = cache::existing(path)? else { return Ok(None) };
-        let Some(header) = format::verify(&mut file, key).map_err(Error::io("read", path))? else {
-            return Ok(None);
-        };
-        let bytes = Bytes::map(&file).map_err(Error::io("map", path))?;
-        Ok(Self::new(header, bytes))
+        let store = cache::open_verified(path, key)?;
+        Ok(store.and_then(|(header, bytes)| Self::new(header, bytes)))
     }
 
     fn new(header: Header, bytes: Bytes) -> Option<Self> {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 
-use super::format::{Entry, HEADER, Header, Notes};
-use crate::data::cache::{CRC, Crc32};
+use super::format::{Entry, Header, Notes};
+use crate::data::cache::{CRC, Crc32, HEADER};
 use crate::data::images::picture::{Picture, PictureSize};
 use crate::data::split::Split;
 

@@ -9,15 +9,13 @@
 //!                       u64: the bytes of its text
 //! ```
 
-use std::io::{self, Read};
 use std::ops::Range;
 
-use crate::data::cache::{CRC, rest_of};
+use crate::data::cache::{CRC, Fields, HEADER, StoreHeader};
 use crate::data::split::Split;
 
 /// Incremented with every change of the layout, or of the division of documents into parts.
 pub(super) const VERSION: u32 = 2;
-pub(super) const HEADER: usize = 64;
 const ENTRY: usize = 16;
 const MAGIC: &[u8; 8] = b"TEALTOKN";
 const TRAIN: u64 = 1 << 62;
@@ -52,25 +50,6 @@ impl Header {
         bytes
     }
 
-    /// `None` for an invalid header or another version.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes = bytes.get(..HEADER)?;
-        let u32_at = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
-        let u64_at = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
-        let is_ours = bytes.starts_with(MAGIC) && u32_at(8)? == VERSION;
-        if !is_ours || u32_at(52)? != CRC.checksum(&bytes[..52]) {
-            return None;
-        }
-        let width = u32_at(12).filter(|width| [2, 4].contains(width))?;
-        Some(Self {
-            width,
-            n_documents: u64_at(16)?,
-            n_tokens: u64_at(24)?,
-            key: bytes[32..48].try_into().map(u128::from_le_bytes).ok()?,
-            body_crc: u32_at(48)?,
-        })
-    }
-
     /// The bytes of a range of tokens in the file.
     pub(super) fn tokens(&self, range: Range<u64>) -> Range<usize> {
         let at = |token: u64| HEADER + (token * u64::from(self.width)) as usize;
@@ -89,6 +68,35 @@ impl Header {
         let tokens = self.n_tokens.checked_mul(u64::from(self.width))?;
         let entries = self.n_documents.checked_mul(ENTRY as u64)?;
         tokens.checked_add(HEADER as u64)?.checked_next_multiple_of(8)?.checked_add(entries)
+    }
+}
+
+impl StoreHeader for Header {
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let fields = Fields::of(bytes, *MAGIC, VERSION)?;
+        let width = fields.u32(12);
+        if fields.u32(52) != CRC.checksum(&bytes[..52]) || ![2, 4].contains(&width) {
+            return None;
+        }
+        Some(Self {
+            width,
+            n_documents: fields.u64(16),
+            n_tokens: fields.u64(24),
+            key: fields.u128(32),
+            body_crc: fields.u32(48),
+        })
+    }
+
+    fn key(&self) -> u128 {
+        self.key
+    }
+
+    fn body_crc(&self) -> u32 {
+        self.body_crc
+    }
+
+    fn fits(&self, size: u64) -> bool {
+        self.file_size() == Some(size)
     }
 }
 
@@ -126,17 +134,4 @@ impl Entry {
         };
         Self { end: place & !(TRAIN | VALIDATION), n_bytes, split }
     }
-}
-
-/// Reads and verifies a whole file. Returns its header, or `None` if it is damaged or has another key.
-pub(super) fn verify(file: &mut (impl Read + io::Seek), key: u128) -> io::Result<Option<Header>> {
-    let size = file.seek(io::SeekFrom::End(0))?;
-    file.rewind()?;
-    let mut bytes = Vec::with_capacity(HEADER);
-    file.by_ref().take(HEADER as u64).read_to_end(&mut bytes)?;
-    let Some(header) = Header::decode(&bytes) else { return Ok(None) };
-    if header.key != key || header.file_size() != Some(size) {
-        return Ok(None);
-    }
-    Ok((rest_of(file)? == header.body_crc).then_some(header))
 }

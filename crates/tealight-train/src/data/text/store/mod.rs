@@ -23,11 +23,11 @@ use self::build::Build;
 use self::format::{Entry, Header};
 use super::corpus::Corpus;
 use super::tokenizer::Tokenizer;
-use crate::data::cache::{self, Bytes};
+use crate::data::cache::{self, Bytes, StoreHeader as _};
 use crate::data::fingerprint::Fnv128;
 use crate::data::progress::{Progress, Stage};
 use crate::data::split::Split;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The tokens of all documents.
 #[derive(Debug)]
@@ -64,12 +64,8 @@ impl TokenStore {
 
     /// `None` if the file is missing or damaged.
     fn open(path: &Path, key: u128) -> Result<Option<Self>> {
-        let Some(mut file) = cache::existing(path)? else { return Ok(None) };
-        let Some(header) = format::verify(&mut file, key).map_err(Error::io("read", path))? else {
-            return Ok(None);
-        };
-        let bytes = Bytes::map(&file).map_err(Error::io("map", path))?;
-        Ok(Some(Self { header, bytes }))
+        let store = cache::open_verified(path, key)?;
+        Ok(store.map(|(header, bytes)| Self { header, bytes }))
     }
 
     /// The number of documents, in the order of the corpus; some may have no token.

@@ -241,12 +241,10 @@ fn large_vocabularies_take_four_bytes() {
         writer.push(&[9], &part("abc", Part::Further)).unwrap();
         writer.push(&[], &part("", Part::First)).unwrap();
         let bytes = writer.finish().unwrap().into_inner();
-        let header = Header::decode(&bytes).unwrap();
-        assert_eq!(
-            format::verify(&mut std::io::Cursor::new(&bytes), 3).unwrap().as_ref(),
-            Some(&header)
-        );
-        let store = TokenStore { header, bytes: Bytes::Owned(bytes) };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), &bytes).unwrap();
+        assert!(TokenStore::open(file.path(), 5).unwrap().is_none(), "another key");
+        let store = TokenStore::open(file.path(), 3).unwrap().expect("a whole file");
         assert_eq!(document(&store, 0), [7, largest, 9]);
         assert_eq!((store.n_documents(), store.n_tokens_of(1)), (2, 0));
         assert_eq!([0, 1].map(|document| store.n_bytes_of(document)), [5, 0]);

@@ -2,8 +2,8 @@
 
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 
-use super::format::{Entry, HEADER, Header};
-use crate::data::cache::{CRC, Crc32};
+use super::format::{Entry, Header};
+use crate::data::cache::{CRC, Crc32, HEADER};
 use crate::data::text::corpus::{Document, Part};
 
 /// Writes documents one by one.
