@@ -12,7 +12,7 @@ use tealight_model::patches::interpolation::interpolated;
 use tealight_model::{ModelConfig, ParamStore};
 
 use super::Pretrained;
-use super::purpose::{PICTURES, Purpose};
+use super::purpose::{CAUSAL_LM, CLASSIFY, MASKED_LM, PICTURES, Purpose};
 use crate::error::{Error, Result};
 use crate::settings::{ConfigSource, to_resolved_toml};
 use crate::task::images::Preprocessing;
@@ -42,9 +42,6 @@ impl fmt::Display for InitReport {
     }
 }
 
-/// The tasks with a tokenizer.
-const TEXT_TASKS: [&str; 3] = ["masked_lm", "causal_lm", CLASSIFY];
-const CLASSIFY: &str = "classify";
 /// How the names of the parameters of a classifier's head begin.
 const PICTURE_HEAD: &str = "classifier.";
 /// The table of learned positions.
@@ -62,16 +59,15 @@ impl Pretrained {
     /// tokenizer and the sizes of its vocabulary.
     pub fn fill_in(&self, source: ConfigSource) -> Result<ConfigSource> {
         let kind = source.kind("task");
-        let reads_text = kind.is_some_and(|kind| TEXT_TASKS.contains(&kind));
         let task = match kind {
             Some(PICTURES) => Some(self.picture_settings()?),
-            _ if reads_text => Some(self.text_settings(kind)?),
+            Some(kind @ (MASKED_LM | CAUSAL_LM | CLASSIFY)) => Some(self.text_settings(kind)?),
             _ => None,
         };
         // Only a masked language model has `[model.lm_head]`, only classifiers have `[model.classifier]`, and
         // classifiers have no output over the vocabulary.
         let mut model = self.model.clone();
-        if kind != Some("masked_lm") {
+        if kind != Some(MASKED_LM) {
             model.lm_head = None;
         }
         if matches!(kind, Some(CLASSIFY | PICTURES)) {
@@ -194,7 +190,7 @@ impl Pretrained {
     }
 
     /// The settings of a task of texts that follow from this model: its tokenizer and the sizes of its vocabulary.
-    fn text_settings(&self, kind: Option<&str>) -> Result<Value> {
+    fn text_settings(&self, kind: &str) -> Result<Value> {
         let (vocab_size, n_token_types) = match &self.purpose {
             Purpose::MaskedLm(spec) | Purpose::Encoder(spec) => {
                 (spec.vocab_size, spec.n_token_types)
@@ -213,10 +209,10 @@ impl Pretrained {
         self.tokenizer()?;
         let path = std::path::absolute(&self.folder).map_err(Error::io("find", &self.folder))?;
         let mut task = json!({ "vocab_size": vocab_size });
-        if kind != Some("causal_lm") {
+        if kind != CAUSAL_LM {
             task["n_token_types"] = json!(n_token_types);
         }
-        if let (Some(CLASSIFY), Some(Value::Object(settings))) = (kind, self.classify_settings()) {
+        if let (CLASSIFY, Some(Value::Object(settings))) = (kind, self.classify_settings()) {
             settings.into_iter().for_each(|(key, value)| task[key] = value);
         }
         task["tokenizer"] = json!({ "kind": "file", "path": path.display().to_string() });

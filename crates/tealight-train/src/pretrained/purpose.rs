@@ -15,8 +15,14 @@ use tealight_model::patches::PictureSize;
 
 use crate::data::text::tokenizer::Tokenizer;
 
-/// The kind of the task whose models are [`Purpose::Pictures`].
+// The kinds of tasks with a `Purpose` of their own, as files record them.
+pub(super) const MASKED_LM: &str = "masked_lm";
+pub(super) const CAUSAL_LM: &str = "causal_lm";
+pub(super) const CLASSIFY: &str = "classify";
 pub(super) const PICTURES: &str = "images";
+const SEQ2SEQ: &str = "seq2seq";
+/// No task: [`Purpose::Encoder`].
+const ENCODER: &str = "encoder";
 
 /// The task that a model was trained for, with the sizes of its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,22 +106,22 @@ impl Purpose {
         let n_token_types = size("n_token_types").unwrap_or(0);
         let pad_id = id("pad_id").or_else(|| tokenizer?.special().pad);
         Some(match record.task.as_str() {
-            task @ ("masked_lm" | "encoder") => {
+            task @ (MASKED_LM | ENCODER) => {
                 let (seq_len, packed) = (size("seq_len")?, false);
                 let spec = MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, packed };
-                if task == "encoder" { Self::Encoder(spec) } else { Self::MaskedLm(spec) }
+                if task == ENCODER { Self::Encoder(spec) } else { Self::MaskedLm(spec) }
             }
-            "causal_lm" => {
+            CAUSAL_LM => {
                 let seq_len = size("seq_len")?;
                 Self::CausalLm(CausalLmSpec { vocab_size, seq_len, packed: false })
             }
             // A run of the task `seq2seq` has a vocabulary of symbols instead of a tokenizer.
-            "seq2seq" if tokenizer.is_some() => {
+            SEQ2SEQ if tokenizer.is_some() => {
                 let (source_len, target_len) = (size("source_len")?, size("target_len")?);
                 let spec = Seq2SeqSpec { vocab_size, source_len, target_len };
                 Self::Seq2Seq { spec, begin_id: id("begin_id") }
             }
-            "classify" => Self::Classifier(ClassifierSpec {
+            CLASSIFY => Self::Classifier(ClassifierSpec {
                 vocab_size,
                 n_token_types,
                 pad_id,
@@ -141,11 +147,11 @@ impl Purpose {
                     id("pad_id", spec.pad_id),
                     size("seq_len", spec.seq_len),
                 ];
-                (if has_head { "masked_lm" } else { "encoder" }, sizes)
+                (if has_head { MASKED_LM } else { ENCODER }, sizes)
             }
             Self::CausalLm(spec) => {
                 let sizes = [size("vocab_size", spec.vocab_size), size("seq_len", spec.seq_len)];
-                ("causal_lm", sizes.to_vec())
+                (CAUSAL_LM, sizes.to_vec())
             }
             Self::Seq2Seq { spec, begin_id } => {
                 let sizes = vec![
@@ -154,7 +160,7 @@ impl Purpose {
                     size("target_len", spec.target_len),
                     id("begin_id", *begin_id),
                 ];
-                ("seq2seq", sizes)
+                (SEQ2SEQ, sizes)
             }
             Self::Classifier(spec) => {
                 let sizes = vec![
@@ -164,7 +170,7 @@ impl Purpose {
                     size("seq_len", spec.seq_len),
                     size("n_classes", spec.n_classes),
                 ];
-                ("classify", sizes)
+                (CLASSIFY, sizes)
             }
             Self::Pictures(spec) => {
                 let sizes = vec![
