@@ -84,7 +84,7 @@ impl Archive {
                 layout.place_of_other(&name)
             };
             let Place::Class(class, split) = place else { continue };
-            if !names.insert(name_hash(&name)) {
+            if !names.insert(Fnv128::of(name.as_bytes())) {
                 return Err(self.fault_in(&name, "is in the archive twice").into());
             }
             if entry.size() > MAX_BYTES {
@@ -128,12 +128,6 @@ impl Archive {
     fn fault_in(&self, name: &str, rule: &str) -> Error {
         self.fault(&format!("cannot be used: `{name}` {rule}"))
     }
-}
-
-fn name_hash(name: &str) -> u128 {
-    let mut hash = Fnv128::default();
-    hash.write(name.as_bytes());
-    hash.finish()
 }
 
 impl Archives {
