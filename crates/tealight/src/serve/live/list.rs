@@ -110,3 +110,17 @@ fn last_step(run: &Path) -> Option<u64> {
     let last: Value = lines.find_map(|line| serde_json::from_slice(line).ok())?;
     last["step"].as_u64()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A new task says that it is served, or is added here.
+    #[test]
+    fn each_task_is_served_or_known_to_be_left_out() {
+        const NOT_SERVED: [&str; 2] = ["seq2seq", "listops"];
+        for kind in TaskConfig::KINDS {
+            assert_ne!(can_serve(kind.name), NOT_SERVED.contains(&kind.name), "{}", kind.name);
+        }
+    }
+}
