@@ -19,7 +19,6 @@ impl<T: Task> Session<T> {
     /// Checks that the device can do what the configuration asks for, that every parameter has a gradient, and that
     /// early stopping watches a metric that exists.
     pub fn check(&self) -> Result<()> {
-        self.check_device()?;
         let Pass { gradients, .. } = self.first_pass()?;
         audit(&gradients, &self.config.training.gradient_audit_exceptions)?;
         self.check_metric()
@@ -36,8 +35,10 @@ impl<T: Task> Session<T> {
         Ok(())
     }
 
-    /// Forward and backward over the first batch in which an item carries a loss.
+    /// Forward and backward over the first batch in which an item carries a loss, if the device can do what the
+    /// configuration asks for.
     pub(crate) fn first_pass(&self) -> Result<Pass> {
+        self.check_device()?;
         let mut eager = ForwardBackward::eager(&*self.task);
         for step in 0..MAX_EMPTY_BATCHES {
             let pass = eager.micro_batch(self, step, 0, None, &|batch, context| {
