@@ -23,8 +23,9 @@ impl Launch<'_> {
     ///   from the same sizes.
     /// - Parameters of type `Number` get operands of the dtype that the kernel is compiled for, those of type `Wide` get
     ///   operands of [`wide`](super::wide) of that dtype.
-    /// - Threads and blocks of the grid without an element return before they read or write. An index that is read from
-    ///   memory, such as a token id or a label, is compared with its bounds by the kernel.
+    /// - Threads and blocks of the grid without an element return before they read or write. An index from a user's
+    ///   data, such as a token id or a label, is compared with its bounds by the kernel; one that an earlier kernel or the
+    ///   module itself has written is within them.
     /// - Each element of an unwritten buffer is written before it is read.
     ///
     /// # Errors
