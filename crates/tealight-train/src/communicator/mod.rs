@@ -24,12 +24,6 @@ use std::ops::Range;
 
 use crate::error::CommunicationError;
 
-/// The part of `rank` in a buffer that has one of `lens` for each rank, in their order.
-fn part_of(rank: usize, lens: &[usize]) -> Range<usize> {
-    let start = lens[..rank].iter().sum();
-    start..start + lens[rank]
-}
-
 /// Moves bytes between ranks. Every function is collective but [`abort`](Self::abort).
 ///
 /// At most one thread of a process may be in a call at a time.
@@ -66,7 +60,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
         receive: &mut [u8],
         lens: &[usize],
     ) -> Result<(), CommunicationError> {
-        receive[part_of(self.rank(), lens)].copy_from_slice(send);
+        receive[range_of(self.rank(), lens)].copy_from_slice(send);
         self.gather_in_place(receive, lens)
     }
 
@@ -95,4 +89,10 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// Ends all ranks at once, also those that wait in a collective call. A process ends with exit status `status`.
     /// Ranks that are threads return an error from the call in which they wait.
     fn abort(&self, status: i32);
+}
+
+/// The part of `rank` in a buffer that has one of `lens` for each rank, in their order.
+fn range_of(rank: usize, lens: &[usize]) -> Range<usize> {
+    let start = lens[..rank].iter().sum();
+    start..start + lens[rank]
 }

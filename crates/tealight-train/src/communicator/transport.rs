@@ -10,7 +10,7 @@ use candle_core::{CpuStorage, DType, Device, Storage, Tensor};
 use tealight_ops::gradients::{sum_in_order, sum_in_order_into};
 use tealight_ops::unwritten_f32;
 
-use super::part_of;
+use super::range_of;
 use super::ranks::Ranks;
 use super::wire::Wire;
 use crate::error::Result;
@@ -110,7 +110,7 @@ impl Transport for ThroughHost {
         }
         let mut numbers = unwritten_f32(lens.iter().sum());
         if !terms.is_empty() {
-            sum_in_order_into(&mut numbers[part_of(self.ranks.rank(), lens)], terms, additions)?;
+            sum_in_order_into(&mut numbers[range_of(self.ranks.rank(), lens)], terms, additions)?;
         }
         self.ranks.gather_in_place(bytemuck::cast_slice_mut(&mut numbers), &wire.bytes(lens))?;
         of_numbers(numbers)

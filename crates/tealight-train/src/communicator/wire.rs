@@ -7,7 +7,7 @@ use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use tealight_ops::unwritten_f32;
 
-use super::part_of;
+use super::range_of;
 use super::ranks::Ranks;
 use crate::error::Result;
 
@@ -43,7 +43,7 @@ impl Wire {
     pub(crate) fn gather(self, ranks: &Ranks, send: &[f32], lens: &[usize]) -> Result<Vec<f32>> {
         let bytes = self.bytes(lens);
         self.transfer(send, lens.iter().sum(), |send, receive| {
-            receive[part_of(ranks.rank(), &bytes)].copy_from_slice(send);
+            receive[range_of(ranks.rank(), &bytes)].copy_from_slice(send);
             ranks.gather_in_place(receive, &bytes)
         })
     }

@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
-use super::{NAME, RightFactor, Sizes};
+use super::{NAME, Orientation, Sizes};
 use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::factor::{self, Factor};
 use crate::backend::cuda::product::product;
@@ -22,8 +22,8 @@ pub(super) fn matmul(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
         };
         let db = || {
             let (left, other, m_, n_) = match right {
-                RightFactor::AsItIs => (Factor::of(a).transposed(), Factor::of(g), k, n),
-                RightFactor::Transposed => (Factor::of(g).transposed(), Factor::of(a), n, k),
+                Orientation::AsItIs => (Factor::of(a).transposed(), Factor::of(g), k, n),
+                Orientation::Transposed => (Factor::of(g).transposed(), Factor::of(a), n, k),
             };
             let sizes = factor::Sizes { batch, m: m_, n: n_, k: m };
             product(left, other, sizes)?.tensor(b.shape())
@@ -32,9 +32,9 @@ pub(super) fn matmul(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
     })
 }
 
-fn read(b: &Tensor, right: RightFactor) -> Factor<'_> {
+fn read(b: &Tensor, right: Orientation) -> Factor<'_> {
     match right {
-        RightFactor::AsItIs => Factor::of(b),
-        RightFactor::Transposed => Factor::of(b).transposed(),
+        Orientation::AsItIs => Factor::of(b),
+        Orientation::Transposed => Factor::of(b).transposed(),
     }
 }

@@ -29,7 +29,7 @@ const NAME: &str = "matmul";
 /// # Errors
 /// If the shapes do not match.
 pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    apply(a, b, RightFactor::AsItIs)
+    apply(a, b, Orientation::AsItIs)
 }
 
 /// `a (.., m, k)`, `b (.., n, k)` → A Bᵀ `(.., m, n)`
@@ -37,24 +37,24 @@ pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// If the shapes do not match.
 pub fn matmul_transposed(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    apply(a, b, RightFactor::Transposed)
+    apply(a, b, Orientation::Transposed)
 }
 
-/// How the right factor is read.
+/// Whether the right factor is transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RightFactor {
+enum Orientation {
     AsItIs,
     Transposed,
 }
 
-fn apply(a: &Tensor, b: &Tensor, right: RightFactor) -> Result<Tensor> {
+fn apply(a: &Tensor, b: &Tensor, right: Orientation) -> Result<Tensor> {
     let sizes = Sizes::of(a, b, right)?;
     dispatch!(match [a, b] {
         Cpu(T) => on_cpu::<T>(a, b, sizes),
         Cuda => cuda::matmul(a, b, sizes),
         Reference => match right {
-            RightFactor::AsItIs => reference::matmul(a, b),
-            RightFactor::Transposed => reference::matmul_transposed(a, b),
+            Orientation::AsItIs => reference::matmul(a, b),
+            Orientation::Transposed => reference::matmul_transposed(a, b),
         },
     })
 }
@@ -65,16 +65,16 @@ struct Sizes {
     m: usize,
     n: usize,
     k: usize,
-    right: RightFactor,
+    right: Orientation,
 }
 
 impl Sizes {
-    fn of(a: &Tensor, b: &Tensor, right: RightFactor) -> Result<Self> {
+    fn of(a: &Tensor, b: &Tensor, right: Orientation) -> Result<Self> {
         let mismatch = || {
             let of = |x: &Tensor| (x.shape().clone(), x.dtype());
             let expected = match right {
-                RightFactor::AsItIs => "(.., m, k), (.., k, n)",
-                RightFactor::Transposed => "(.., m, k), (.., n, k)",
+                Orientation::AsItIs => "(.., m, k), (.., k, n)",
+                Orientation::Transposed => "(.., m, k), (.., n, k)",
             };
             let (a, b) = (of(a), of(b));
             format!("the product of {a:?} and {b:?}: expected {expected} of the same dtype")
@@ -85,8 +85,8 @@ impl Sizes {
         let (m, k) = (a.dim(D::Minus2)?, a.dim(D::Minus1)?);
         let (rows, columns) = (b.dim(D::Minus2)?, b.dim(D::Minus1)?);
         let (depth, n) = match right {
-            RightFactor::AsItIs => (rows, columns),
-            RightFactor::Transposed => (columns, rows),
+            Orientation::AsItIs => (rows, columns),
+            Orientation::Transposed => (columns, rows),
         };
         let batches = [a, b].map(|x| x.dims()[..x.rank() - 2].to_vec());
         if depth != k || batches[0] != batches[1] {
@@ -98,7 +98,7 @@ impl Sizes {
     /// Each right factor as `(k, n)`.
     fn b<'a, T: Lanes>(&self, b: &'a [T]) -> impl Iterator<Item = Matrix<'a, T>> {
         let Self { n, k, right, .. } = *self;
-        let is_transposed = right == RightFactor::Transposed;
+        let is_transposed = right == Orientation::Transposed;
         let stored = if is_transposed { (n, k) } else { (k, n) };
         matrices(b, stored).map(move |b| if is_transposed { b.transposed() } else { b })
     }
@@ -130,8 +130,8 @@ fn on_cpu<T: Lanes>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
             let view = View::of(a)?;
             let pairs = matrices(&view, (m, k)).zip(matrices(&g, (m, n)));
             let db = match right {
-                RightFactor::AsItIs => products(pairs.map(|(a, g)| (a.transposed(), g)), (k, n)),
-                RightFactor::Transposed => {
+                Orientation::AsItIs => products(pairs.map(|(a, g)| (a.transposed(), g)), (k, n)),
+                Orientation::Transposed => {
                     products(pairs.map(|(a, g)| (g.transposed(), a)), (n, k))
                 }
             };
