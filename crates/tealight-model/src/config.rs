@@ -322,11 +322,7 @@ impl ModelConfig {
 
     /// Refuses `[model.patches]`, which only models of pictures use.
     pub fn refuse_patches(&self) -> BuildResult<()> {
-        refuse(
-            "model.patches",
-            self.patches.is_some(),
-            "one of pictures (`task.kind` = \"images\")",
-        )
+        refuse("model.patches", self.patches.is_some(), "a model of pictures")
     }
 
     /// `[model.patches]` of a model of pictures.

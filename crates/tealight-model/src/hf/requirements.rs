@@ -1,5 +1,5 @@
-//! Requirements that classes of several families share, which return the checked setting where it is written, and
-//! the standard deviation of the initial weights.
+//! Requirements on a configuration that several families share, and the standard deviation of the initial weights.
+//! A function returns the setting that it has checked, if `config.json` states it.
 
 use super::rules::Rules;
 use crate::attention::score::Score;

@@ -92,7 +92,7 @@ impl<'a> FillMask<'a> {
         self.map(texts, |mask| self.candidates(mask, proposals))
     }
 
-    /// Calls `of_mask` for each mask of each text and collects the results by text.
+    /// Calls `of_mask` for each mask of each text, the longest texts first, and collects the results by text.
     pub fn map<T>(
         &self,
         texts: &[String],

@@ -29,7 +29,7 @@ pub struct SampleLine {
     pub step: u64,
     /// Which of the fixed examples it is, from 0.
     pub example: usize,
-    /// The example, and what the model makes of it.
+    /// The example, and the answer of the model.
     #[serde(flatten)]
     pub sample: Sample,
 }

@@ -12,7 +12,8 @@ pub(super) const N_MISTAKES: usize = 100;
 /// The most mistakes that are printed.
 const N_SHOWN: usize = 5;
 
-/// What is classified. A report of texts says `label` and `n_texts`, one of pictures `class` and `n_pictures`.
+/// What is classified. Tables of texts are headed `label` and `texts`, those of pictures `class` and `pictures`; in
+/// `--json` the count is `n_texts` or `n_pictures`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Items {
     Texts,

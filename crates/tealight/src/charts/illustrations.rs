@@ -1,4 +1,4 @@
-//! What the report of a task shows as pictures.
+//! The illustrations of the report of a task, as drawings and as files.
 
 use std::path::{Path, PathBuf};
 

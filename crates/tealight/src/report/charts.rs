@@ -15,7 +15,7 @@ use crate::charts::lines::{self, LineChart, XAxis};
 use crate::charts::shapes::Drawing;
 use crate::charts::svg;
 
-/// Stretches of all lines of a split in a static picture, and the fewest of one line.
+/// Stretches of all lines of a split in a static drawing, and the fewest of one line.
 const N_STATIC: usize = 250;
 const MIN_STATIC: usize = 25;
 /// The most charts of a page: a file of others may name any number of metrics.

@@ -55,7 +55,7 @@ pub struct Labelled {
     pub text_pair: Option<String>,
     /// The column of the label.
     pub label: String,
-    /// What is learnt.
+    /// What the column of the label holds.
     pub target: Target,
     /// The most words of a text.
     pub most_words: usize,

@@ -62,10 +62,10 @@ fn train(args: &Train, started: Instant, ranks: &Ranks) -> Result<ExitCode> {
     for dropped in &loaded.source.dropped_keys {
         training.log(&dropped.to_string());
     }
-    // Until they have joined, all ranks call `agree` twice. The first call ends the preparation of the data, such as
-    // a file of tokens: the first rank of a host makes it in `joined` when its task is built, or below with its error;
-    // the others make it here and wait, so that they find the data prepared. The second call is that on `identity` in
-    // `joined`. A rank that waited here and then cannot build its task makes it below, and all ranks get its error.
+    // The next call of `agree` ends the preparation of the data, such as a file of tokens: the first rank of a host
+    // makes it in `joined` when its task is built, or below with its error; the others make it here and wait, so that
+    // they find the data prepared. If one of these then cannot build its task, it tells so below, in the call that is
+    // the first of `session` on the other ranks: all get its error.
     if !training.prepares_data() {
         agree(ranks, Ok(()))?;
     }
