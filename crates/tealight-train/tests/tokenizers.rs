@@ -92,6 +92,25 @@ fn plain_ids_are_those_of_the_text_alone_one_by_one_or_together() -> Result {
     Ok(())
 }
 
+/// Those of GPT-2, Llama and their like add nothing after a text.
+#[test]
+fn the_template_of_a_decoder_is_one_for_prompts() -> Result {
+    let mut n_decoders = 0;
+    for (folder, _) in recorded()? {
+        let tokenizer = Tokenizer::from_folder(&folder)?;
+        let for_prompts = tokenizer.for_prompts(None)?;
+        let ids = tokenizer.encode_beginning("the rain")?;
+        assert_eq!(for_prompts.encode("the rain")?.ids, ids, "{folder:?}");
+        let config = fs::read_to_string(folder.join("config.json"))?;
+        if config.contains("ForCausalLM") || config.contains("GPT2LMHeadModel") {
+            assert!(for_prompts.to_json()? == tokenizer.to_json()?, "{folder:?}");
+            n_decoders += 1;
+        }
+    }
+    assert!(n_decoders > 0);
+    Ok(())
+}
+
 #[test]
 fn the_roles_of_special_tokens_are_those_of_the_folder() -> Result {
     for (folder, _) in recorded()? {

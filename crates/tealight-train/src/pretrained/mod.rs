@@ -44,6 +44,7 @@ use crate::run::checkpoints::Selection;
 use crate::settings::ConfigSource;
 use crate::storage::hub::HubCache;
 use crate::storage::tensors::NamedTensors;
+use crate::task::TaskConfig;
 use crate::task::classify::{self, Classify};
 use crate::task::images::{self, Images, Preprocessing};
 use crate::task::labels::Labels;
@@ -65,7 +66,8 @@ pub struct Pretrained {
     pub model: ModelConfig,
     /// The task that the model was trained for.
     pub purpose: Purpose,
-    /// The tokenizer, for models of text.
+    /// The tokenizer, for models of text. Of a causal language model that was trained here, its template is one for
+    /// prompts.
     pub tokenizer: Option<Tokenizer>,
     /// The classes of a classifier, in the order of its outputs.
     labels: Option<Labels>,
@@ -127,7 +129,10 @@ impl Pretrained {
             .or_else(|| Selection::named(path, directory))
             .unwrap_or_else(|| config.checkpoint.select.into());
         let weights = load_weights(&directory.checkpoints().find(selection)?, &Device::Cpu)?;
-        let tokenizer = Tokenizer::in_folder(directory.path())?;
+        let tokenizer = match (&config.task, Tokenizer::in_folder(directory.path())?) {
+            (TaskConfig::CausalLm(task), Some(tokenizer)) => Some(task.for_prompts(&tokenizer)?),
+            (_, tokenizer) => tokenizer,
+        };
         let mut model = config.model;
         let mut record = PurposeRecord {
             task: config.task.kind().to_owned(),

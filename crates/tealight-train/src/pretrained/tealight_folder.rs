@@ -57,6 +57,11 @@ pub(super) fn read(folder: &Path) -> Result<Pretrained> {
     let record = PurposeRecord { task, sizes, read_out };
     let purpose = Purpose::from_record(record, tokenizer.as_ref());
     check(&model, &purpose).map_err(|error| in_file(error, &path))?;
+    let tokenizer = match (&purpose, tokenizer) {
+        // Folders of earlier versions have a template that ends a text.
+        (Purpose::CausalLm(_), Some(tokenizer)) => Some(tokenizer.for_prompts(None)?),
+        (_, tokenizer) => tokenizer,
+    };
     Ok(Pretrained {
         origin: folder.to_owned(),
         folder: folder.to_owned(),

@@ -120,27 +120,34 @@ fn read_back(folder: &Folder, model: &str) -> Result<(Value, Value, Value)> {
     Ok((config["architectures"][0].clone(), text["continuations"][0]["text"].clone(), maps))
 }
 
+/// Settings of a model that is exported as Llama or a relative.
+const LLAMA: [&str; 5] = [
+    "model.position={kind='rotary',base=1000}",
+    "model.norm={kind='rms_norm'}",
+    "model.feed_forward={kind='glu',activation='silu'}",
+    "model.bias=false",
+    "model.n_layers=2",
+];
+
+/// Trains such a model with one more setting.
+fn train_llama(folder: &Folder, name: &str, setting: &str) -> Result {
+    let mut args = vec!["train", "causal.toml", "-q", "--name", name, "--set", setting];
+    args.extend(LLAMA.iter().flat_map(|setting| ["--set", setting]));
+    folder.succeed(&args)?;
+    Ok(())
+}
+
 /// Models with rotary positions could once be exported to nothing that transformers reads.
 #[test]
 fn a_rotary_decoder_is_exported_as_the_family_that_computes_the_same() -> Result {
     let folder = trained("causal")?;
-    let settings = [
-        "model.position={kind='rotary',base=1000}",
-        "model.norm={kind='rms_norm'}",
-        "model.feed_forward={kind='glu',activation='silu'}",
-        "model.bias=false",
-        "model.n_layers=2",
-    ];
     for (attention, class) in [
         ("{kind='softmax',n_kv_heads=1}", "LlamaForCausalLM"),
         ("{kind='local',window=3}", "MistralForCausalLM"),
         ("{kind='softmax',qk_norm=true}", "Qwen3ForCausalLM"),
     ] {
-        let attention = format!("model.attention={attention}");
         let name = class.to_lowercase();
-        let mut args = vec!["train", "causal.toml", "-q", "--name", &name, "--set", &attention];
-        args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
-        folder.succeed(&args)?;
+        train_llama(&folder, &name, &format!("model.attention={attention}"))?;
         let run = format!("runs/{name}");
         export(&folder, &run, &name, "hf")?;
         let (architecture, _, maps) = read_back(&folder, &name)?;
@@ -168,6 +175,29 @@ fn assert_near(a: &Value, b: &Value, label: &str) {
         }
         (a, b) => assert_eq!(a, b, "{label}"),
     }
+}
+
+/// The template once added the end token, after which `transformers` began another text.
+#[test]
+fn an_exported_tokenizer_writes_a_prompt_as_training_does() -> Result {
+    let folder = trained("causal")?;
+    for (layout, begin) in [("stream", None), ("padded", Some(2)), ("packed", Some(2))] {
+        train_llama(&folder, layout, &format!("task.sequences='{layout}'"))?;
+        for format in ["hf", "tealight", "onnx"] {
+            let to = format!("{layout}_{format}");
+            export(&folder, &format!("runs/{layout}"), &to, format)?;
+            let file = format!("{to}/tokenizer.json");
+            let ids = |options: &[&str]| -> Result<Vec<Value>> {
+                let args = [&["tokenizer", "encode", &file, "It was", "--json"], options].concat();
+                let encoded = folder.json(&args)?;
+                Ok(encoded["texts"][0]["ids"].as_array().ok_or("ids")?.clone())
+            };
+            let begin = begin.map(|id: u64| json!(id));
+            let expected: Vec<Value> = begin.into_iter().chain(ids(&["--plain"])?).collect();
+            assert_eq!(ids(&[])?, expected, "{to}");
+        }
+    }
+    Ok(())
 }
 
 #[test]

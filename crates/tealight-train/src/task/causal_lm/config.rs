@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::data::text::corpus::CorpusConfig;
 use crate::data::text::sequences::Layout;
-use crate::data::text::tokenizer::TokenizerConfig;
+use crate::data::text::tokenizer::{Tokenizer, TokenizerConfig};
 use crate::error::Result;
 use crate::settings::settings;
 use crate::task::text::{absolute_paths, validate_sizes};
@@ -28,6 +28,17 @@ settings! {
         pub corpus: CorpusConfig = CorpusConfig::default(),
         /// `[task.tokenizer]`
         pub tokenizer: TokenizerConfig = TokenizerConfig::default(),
+    }
+}
+
+impl Config {
+    /// The tokenizer for texts that the model is to continue. Training puts the begin token before each piece of a
+    /// document, but a `stream` has none.
+    pub(crate) fn for_prompts(&self, tokenizer: &Tokenizer) -> Result<Tokenizer> {
+        tokenizer.for_prompts(match self.sequences {
+            Layout::Padded | Layout::Packed => tokenizer.special().begin,
+            Layout::Stream => None,
+        })
     }
 }
 

@@ -117,6 +117,7 @@ fn sample(task: &CausalLm, model: &Model) -> Result<String> {
         n: 1,
     };
     let Texts { tokenizer, device, .. } = &task.texts;
+    let tokenizer = &task.config.for_prompts(tokenizer)?;
     let continuer = Continuer { model, tokenizer, device, vocabulary: Vocabulary::Text };
     let written =
         continuer.continue_text(&beginning, &settings, &mut |_, _| ControlFlow::Continue(()))?;

@@ -11,6 +11,7 @@
 mod check;
 mod config;
 mod folder;
+mod prompts;
 mod special;
 mod stream;
 mod train;
@@ -237,19 +238,6 @@ impl Tokenizer {
     /// The ids of a text without the template.
     pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>> {
         self.encoding(text, Template::LeftOut).map(|encoding| encoding.get_ids().to_vec())
-    }
-
-    /// The ids of a text that is to be continued: with the special tokens that the template adds before it, as
-    /// Llama's does, or without the template if it adds others after it.
-    pub fn encode_beginning(&self, text: &str) -> Result<Vec<u32>> {
-        let (whole, plain) = (self.encode(text)?.ids, self.encode_plain(text)?);
-        Ok(if whole.ends_with(&plain) && self.is_open()? { whole } else { plain })
-    }
-
-    /// Whether the template adds nothing after a text.
-    fn is_open(&self) -> Result<bool> {
-        let (whole, plain) = (self.encode("a")?.ids, self.encode_plain("a")?);
-        Ok(!plain.is_empty() && whole.ends_with(&plain))
     }
 
     /// [`Self::encode_plain`] of each text, in order; runs on all threads.

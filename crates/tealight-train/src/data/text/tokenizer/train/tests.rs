@@ -87,6 +87,27 @@ fn special_tokens_come_first_and_the_template_adds_them() {
     }
 }
 
+/// The template once ended a prompt in the file of an exported model.
+#[test]
+fn a_tokenizer_for_prompts_adds_nothing_after_a_text() {
+    for config in trainable() {
+        let tokenizer = trained(&config);
+        for begin in [None, Some(BEGIN)] {
+            let written = tokenizer.for_prompts(begin).unwrap().to_json().unwrap();
+            let read = Tokenizer::from_json(&written, Path::new("tokenizer.json")).unwrap();
+            for text in ["", "rain", "The harbour wakes", "今日は[MASK]です。"] {
+                let plain = tokenizer.encode_beginning(text).unwrap();
+                assert_eq!(plain, tokenizer.encode_plain(text).unwrap());
+                let expected: Vec<u32> = begin.into_iter().chain(plain).collect();
+                assert_eq!(read.encode(text).unwrap().ids, expected, "{}", config.kind());
+                assert_eq!(read.encode_beginning(text).unwrap(), expected);
+            }
+            assert_eq!(read.special(), tokenizer.special());
+            assert!(read.for_prompts(None).unwrap().to_json().unwrap() == written);
+        }
+    }
+}
+
 #[test]
 fn no_vocabulary_is_larger_than_asked_for() {
     for config in trainable() {
