@@ -1,5 +1,6 @@
 //! Continuing texts with a causal language model.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use candle_core::{Device, Tensor};
@@ -22,16 +23,31 @@ pub struct Continuer<'a> {
     /// The device of the model.
     pub device: &'a Device,
     /// The tokens that it may write.
-    pub vocabulary: Vocabulary,
+    pub vocabulary: Vocabulary<'a>,
 }
 
 /// The tokens that a continuation may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vocabulary {
+pub enum Vocabulary<'a> {
     /// Special tokens only at its end, because a model that is trained here has never read others.
     Text,
-    /// All, as in `transformers`. Special tokens have no text.
-    All,
+    /// All but these, as in `transformers` with `suppress_tokens`. Special tokens have no text.
+    Except(&'a [u32]),
+}
+
+impl Vocabulary<'_> {
+    /// Ids that are never written, in order: those that are left out, and rows of an output layer of `n_rows` without
+    /// a token.
+    pub(crate) fn suppressed(self, tokenizer: &Tokenizer, n_rows: usize) -> Vec<u32> {
+        let (n_tokens, end) = (tokenizer.vocab_size() as u32, tokenizer.special().end);
+        let is_special = |id: &u32| Some(*id) != end && tokenizer.is_special(*id);
+        let mut ids: BTreeSet<u32> = match self {
+            Self::Text => (0..n_tokens).filter(is_special).collect(),
+            Self::Except(ids) => ids.iter().copied().collect(),
+        };
+        ids.extend(n_tokens..n_rows as u32);
+        ids.into_iter().collect()
+    }
 }
 
 /// Settings of a continuation.
@@ -173,16 +189,9 @@ impl Continuer<'_> {
         })
     }
 
-    /// Ids that are never written: rows of the output layer without a token and, under [`Vocabulary::Text`],
-    /// special tokens except the end.
+    /// Ids that are never written.
     pub(crate) fn suppressed_tokens(&self) -> Vec<u32> {
-        let n_tokens = self.tokenizer.vocab_size() as u32;
-        let end = self.tokenizer.special().end;
-        let is_limited = self.vocabulary == Vocabulary::Text;
-        let is_suppressed =
-            |id: &u32| is_limited && Some(*id) != end && self.tokenizer.is_special(*id);
-        let unused = n_tokens..self.model.vocab_size() as u32;
-        (0..n_tokens).filter(is_suppressed).chain(unused).collect()
+        self.vocabulary.suppressed(self.tokenizer, self.model.vocab_size())
     }
 }
 

@@ -115,6 +115,7 @@ impl Pretrained {
         files.extend(self.sentence_files()?);
         if !matches!(format, Format::Tealight { .. }) {
             files.extend(self.preprocessor_file()?);
+            files.extend(self.generation_file()?);
         }
         let n_parameters = self.weights.values().map(|tensor| tensor.elem_count() as u64).sum();
         let card = Card { provenance, purpose: &self.purpose, library, reason, n_parameters };

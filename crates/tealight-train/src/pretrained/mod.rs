@@ -12,6 +12,7 @@ mod attention_maps;
 pub mod card;
 pub mod export;
 pub mod folder;
+mod generation;
 mod init_from;
 mod preprocessor;
 mod purpose;
@@ -49,6 +50,7 @@ use crate::task::classify::{self, Classify};
 use crate::task::images::{self, Images, Preprocessing};
 use crate::task::labels::Labels;
 use folder::HfFolder;
+use generation::GenerationConfig;
 pub use init_from::InitReport;
 pub use purpose::{Purpose, PurposeRecord};
 pub use sentence::SentenceSettings;
@@ -94,6 +96,8 @@ pub struct HfOrigin {
     pub classification: Option<Classification>,
     /// Notes for the user: keys and tensors that are ignored.
     pub notes: Vec<String>,
+    /// Its `generation_config.json`, if it continues texts and has one.
+    generation: Option<GenerationConfig>,
 }
 
 impl Pretrained {
@@ -171,6 +175,10 @@ impl Pretrained {
             Purpose::Pictures(spec) => preprocessor::read(path, spec.size)?.unzip(),
             _ => (None, None),
         };
+        let generation = match &purpose {
+            Purpose::CausalLm(spec) => GenerationConfig::read(path, spec.vocab_size)?,
+            _ => None,
+        };
         let notes = [notes, of_pictures.unwrap_or_default()].concat();
         Ok(Self {
             origin: path.to_owned(),
@@ -183,7 +191,7 @@ impl Pretrained {
             preprocessing,
             weights,
             classification_head,
-            hf: Some(HfOrigin { family, sizes, classification, notes }),
+            hf: Some(HfOrigin { family, sizes, classification, notes, generation }),
             precision: Precision::F32,
         })
     }
@@ -292,8 +300,12 @@ impl Pretrained {
     }
 
     /// The tokens that its continuations may contain.
-    pub fn vocabulary(&self) -> Vocabulary {
-        if self.hf.is_some() { Vocabulary::All } else { Vocabulary::Text }
+    pub fn vocabulary(&self) -> Vocabulary<'_> {
+        match &self.hf {
+            None => Vocabulary::Text,
+            Some(HfOrigin { generation: None, .. }) => Vocabulary::Except(&[]),
+            Some(HfOrigin { generation: Some(read), .. }) => Vocabulary::Except(read.suppressed()),
+        }
     }
 
     fn wrong_purpose(&self, wanted: &'static str) -> Error {

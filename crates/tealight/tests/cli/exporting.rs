@@ -200,6 +200,55 @@ fn an_exported_tokenizer_writes_a_prompt_as_training_does() -> Result {
     Ok(())
 }
 
+/// An exported model could once write special tokens that its run never writes, so its probabilities were others.
+#[test]
+fn an_exported_model_continues_a_prompt_as_its_run_does() -> Result {
+    let folder = trained("causal")?;
+    for (layout, begin) in [("stream", 3), ("padded", 2)] {
+        train_llama(&folder, layout, &format!("task.sequences='{layout}'"))?;
+        let (run, again) = (format!("runs/{layout}"), format!("{layout}_again"));
+        export(&folder, &run, layout, "hf")?;
+        export(&folder, layout, &again, "hf")?;
+        for to in [layout, &again] {
+            let expected = json!({
+                "bos_token_id": begin, "eos_token_id": 3, "pad_token_id": 0,
+                "suppress_tokens": [0, 1, 2, 4],
+            });
+            assert_eq!(folder.read_json(&format!("{to}/generation_config.json"))?, expected);
+            for prompt in ["It was", ""] {
+                for options in [&["--greedy"][..], &["--seed", "5", "-n", "2"]] {
+                    let ask = |model: &str| -> Result<Value> {
+                        let args = ["generate", model, prompt, "--max-tokens", "12", "--json"];
+                        folder.json(&[&args, options].concat())
+                    };
+                    assert_near(&ask(&run)?, &ask(to)?, to);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn tokens_that_a_folder_suppresses_are_never_written() -> Result {
+    let folder = trained("causal")?;
+    train_llama(&folder, "llama", "task.sequences='stream'")?;
+    export(&folder, "runs/llama", "llama", "hf")?;
+    let config = folder.read_json("llama/config.json")?;
+    let vocab_size = config["vocab_size"].as_u64().ok_or("a size")?;
+    let suppress = |ids: Value| {
+        let keys = json!({ "suppress_tokens": ids, "temperature": 0.5 });
+        folder.write("llama/generation_config.json", keys.to_string())
+    };
+    let all_but_the_end: Vec<u64> = (0..vocab_size).filter(|id| *id != 3).collect();
+    suppress(json!(all_but_the_end))?;
+    let written = folder.json(&["generate", "llama", "It was", "--json"])?;
+    assert_eq!(written["continuations"][0]["ended_by"], "end", "{written}");
+    suppress(json!([0, vocab_size]))?;
+    let rule = format!("generation_config.json`: `suppress_tokens` has {vocab_size}, and the ids");
+    folder.refuse(&["generate", "llama", "It was"], &[&rule])
+}
+
 #[test]
 fn a_decoder_of_transformers_is_fine_tuned_inspected_and_exported_as_its_family() -> Result {
     let folder = Folder::new()?;
