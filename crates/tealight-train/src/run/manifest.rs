@@ -43,6 +43,9 @@ pub struct Manifest {
     pub instructions: Option<Instructions>,
     /// When the run started, in UTC: `2026-11-21T01:40:00Z`.
     pub started: String,
+    /// The name that the run was created with, without the number of its directory; absent in older manifests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Sizes that depend on the data, such as `vocab_size`.
     pub sizes: BTreeMap<String, u64>,
     /// Number of scalars in all parameters.
@@ -97,6 +100,7 @@ impl Manifest {
             threads: tealight_ops::threads::count(),
             instructions: None,
             started: rfc_3339(clock::since_1970().as_secs()),
+            name: None,
             sizes,
             n_parameters,
             data: Vec::new(),

@@ -74,10 +74,31 @@ impl RunDirectory {
 
     /// The newest run that was created with `create(root, name)` and still exists.
     pub fn last(root: &Path, name: &str) -> Result<Option<Self>> {
+        Ok(Self::all(root, name)?.into_iter().next())
+    }
+
+    /// The runs that were created with `create(root, name)` and still exist, the newest first. `name-2` is also the
+    /// first run that was created with that name, so the manifest decides. The runs whose manifest names none, as
+    /// older ones, come last.
+    ///
+    /// # Errors
+    /// If the manifest of a run cannot be read.
+    pub fn all(root: &Path, name: &str) -> Result<Vec<Self>> {
         validate(name)?;
-        let numbers = run_numbers(root, name)?.into_iter().rev();
-        let mut paths = numbers.map(|number| numbered_path(root, name, number));
-        Ok(paths.find(|path| missing_file(path).is_none()).map(|path| Self { path }))
+        let (mut named, mut unnamed) = (Vec::new(), Vec::new());
+        for number in run_numbers(root, name)?.into_iter().rev() {
+            let run = Self { path: numbered_path(root, name, number) };
+            if missing_file(&run.path).is_some() {
+                continue;
+            }
+            match run.manifest()?.name {
+                Some(recorded) if recorded == name => named.push(run),
+                Some(_) => {}
+                None => unnamed.push(run),
+            }
+        }
+        named.extend(unnamed);
+        Ok(named)
     }
 
     /// The path of the directory.
@@ -196,8 +217,14 @@ mod tests {
     use crate::observer::jsonl;
 
     fn started(root: &Path, name: &str) -> RunDirectory {
+        started_as(root, name, None)
+    }
+
+    /// A run whose manifest has this name.
+    fn started_as(root: &Path, name: &str, recorded: Option<&str>) -> RunDirectory {
         let run = RunDirectory::create(root, name).unwrap();
         let manifest = Manifest::new(&Device::Cpu, BTreeMap::new(), 5);
+        let manifest = Manifest { name: recorded.map(str::to_owned), ..manifest };
         run.write_start("seed = 17 # mine\n", "seed = 17\n", &manifest).unwrap();
         run
     }
@@ -237,6 +264,25 @@ mod tests {
         assert_eq!(RunDirectory::create(root.path(), "tiny").unwrap().name(), "tiny-4");
         fs::remove_dir_all(root.path().join("tiny-4")).unwrap();
         assert_eq!(started(root.path(), "tiny").name(), "tiny-4");
+    }
+
+    #[test]
+    fn a_run_of_another_name_is_not_taken_for_a_numbered_one() {
+        let root = tempfile::tempdir().unwrap();
+        let names = |name: &str| -> Vec<String> {
+            let runs = RunDirectory::all(root.path(), name).unwrap();
+            runs.iter().map(RunDirectory::name).collect()
+        };
+        started_as(root.path(), "a", Some("a"));
+        started_as(root.path(), "a-2", Some("a-2"));
+        assert_eq!(names("a"), ["a"]);
+        assert_eq!(names("a-2"), ["a-2"]);
+        assert_eq!(started_as(root.path(), "a", Some("a")).name(), "a-3");
+        assert_eq!(names("a"), ["a-3", "a"]);
+        // Older manifests have no name: such a run is the last choice.
+        assert_eq!(started(root.path(), "a").name(), "a-4");
+        assert_eq!(names("a"), ["a-3", "a", "a-4"]);
+        assert_eq!(RunDirectory::last(root.path(), "a").unwrap().unwrap().name(), "a-3");
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) struct Train {
     /// Leave out files that are no pictures, and tell how many: `--set task.data.skip_broken=true`
     #[arg(long)]
     pub(crate) skip_broken: bool,
-    /// Resume the last run of this configuration from its last checkpoint
+    /// Resume the last run of this configuration, by name and settings, from its last checkpoint
     #[arg(long)]
     pub(crate) resume: bool,
     /// Device: cpu, cuda, cuda:N, metal or metal:N

@@ -88,6 +88,35 @@ fn the_last_of_several_runs_is_resumed() -> Result {
 }
 
 #[test]
+fn a_file_whose_name_ends_in_a_number_keeps_its_runs_to_itself() -> Result {
+    let folder = Folder::new()?;
+    folder.write("tiny-2.toml", TINY.replace("[log]\nevery = 1", "[log]\nevery = 2"))?;
+    folder.succeed(&["train", "tiny.toml", "--stop-after", "2"])?;
+    folder.succeed(&["train", "tiny-2.toml", "--stop-after", "3"])?;
+    let stderr = folder.succeed(&["train", "tiny.toml", "--resume", "--stop-after", "4"])?.stderr;
+    assert!(stderr.contains("run runs/tiny\n"), "{stderr}");
+    assert!(!folder.path("runs/tiny-2/checkpoints/step-000004").exists());
+    let stderr = folder.succeed(&["train", "tiny-2.toml", "--resume"])?.stderr;
+    assert!(stderr.contains("run runs/tiny-2\n"), "{stderr}");
+    // The second run of a file is no run of the file that is named like it.
+    folder.succeed(&["train", "tiny.toml", "--name", "a", "--stop-after", "0"])?;
+    folder.succeed(&["train", "tiny.toml", "--name", "a", "--stop-after", "0"])?;
+    let parts = ["no run `runs/a-2`", "another name: `tealight train runs/a-2` continues it"];
+    folder.refuse(&["train", "tiny.toml", "--name", "a-2", "--resume"], &parts)
+}
+
+#[test]
+fn of_several_runs_the_last_with_the_settings_of_the_file_is_resumed() -> Result {
+    let folder = Folder::new()?;
+    folder.succeed(&["train", "tiny.toml", "--stop-after", "2"])?;
+    folder.succeed(&["train", "tiny.toml", "--stop-after", "2", "--set", "seed=8"])?;
+    let stderr = folder.succeed(&["train", "tiny.toml", "--resume"])?.stderr;
+    assert!(stderr.contains("run runs/tiny\n"), "{stderr}");
+    let parts = ["`runs/tiny-2` was started with", "`tealight train runs/tiny-2` continues"];
+    folder.refuse(&["train", "tiny.toml", "--resume", "--set", "seed=9"], &parts)
+}
+
+#[test]
 fn resuming_a_finished_run_changes_nothing() -> Result {
     let folder = Folder::trained()?;
     let before = folder.files()?;

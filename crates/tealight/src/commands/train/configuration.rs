@@ -30,25 +30,42 @@ pub(super) fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDir
         if !args.resume {
             return Ok((loaded, None));
         }
-        let name = run_name(args, &loaded);
-        let Some(directory) = RunDirectory::last(&args.runs, &name)? else {
-            let path = args.runs.join(name);
-            let hint = match RunDirectory::open(&path) {
-                Err(Error::NotARun { missing, .. }) => format!(
-                    "; it exists, but lacks the `{missing}` of a run that has started: train without `--resume`"
-                ),
-                _ => String::new(),
-            };
-            bail!("nothing to resume: there is no run `{}`{hint}", path.display());
-        };
+        let directory = resumable(args, &loaded)?;
         (format!("`{}`", args.config.display()), loaded, directory)
     };
     let than = format!(
         "{origin} has now, and a resumed run must keep them; restore these settings, or start a new run \
-         without --resume"
+         without --resume (`tealight train {}` continues this one with its own settings)",
+        directory.path().display()
     );
     check_same_run(&directory, &loaded.config, &than)?;
     Ok((loaded, Some(directory)))
+}
+
+/// The newest run of the configuration that has its settings. If none has them, the newest.
+fn resumable(args: &Train, loaded: &LoadedConfig) -> Result<RunDirectory> {
+    let name = run_name(args, loaded);
+    let runs = RunDirectory::all(&args.runs, &name)?;
+    for run in &runs {
+        if LoadedConfig::of_run(run, &[])?.config.same_run(&loaded.config).is_ok() {
+            return Ok(run.clone());
+        }
+    }
+    if let Some(newest) = runs.into_iter().next() {
+        return Ok(newest);
+    }
+    let path = args.runs.join(name);
+    let hint = match RunDirectory::open(&path) {
+        Ok(run) if run.path() == path => format!(
+            "; it exists, but is a run of another name: `tealight train {}` continues it",
+            path.display()
+        ),
+        Err(Error::NotARun { missing, .. }) => format!(
+            "; it exists, but lacks the `{missing}` of a run that has started: train without `--resume`"
+        ),
+        _ => String::new(),
+    };
+    bail!("nothing to resume: there is no run `{}`{hint}", path.display())
 }
 
 /// `--name`, or the name that follows from the configuration.

@@ -210,12 +210,14 @@ impl Training<'_> {
     fn start<T: RegisteredTask>(&self, session: &Session<T>) -> Result<(RunDirectory, Lock)> {
         let resolved = to_resolved_toml(&session.config)?;
         let n_parameters = session.params.n_parameters() as u64;
+        let name = run_name(self.args, self.loaded);
         let manifest = Manifest {
+            name: Some(name.clone()),
             data: session.task.data_files(),
             instructions: Instructions::of(session.config.training.precision, self.device),
             ..Manifest::new(self.device, session.task.sizes(), n_parameters)
         };
-        let directory = RunDirectory::create(&self.args.runs, &run_name(self.args, self.loaded))?;
+        let directory = RunDirectory::create(&self.args.runs, &name)?;
         let lock = Lock::acquire(directory.path())?;
         for (name, bytes) in session.task.kept_files()? {
             replace(&directory.path().join(name), &bytes)?;
