@@ -217,7 +217,7 @@ names! {
     pub enum Select {
         /// The newest.
         "latest" => Latest,
-        /// The one with the best evaluation; the choice is noisy if the validation split is small.
+        /// The one with the best evaluation, until then the newest; noisy if there are few validation examples.
         "best" => Best,
     }
 }

@@ -242,7 +242,12 @@ pub enum Error {
         missing: String,
     },
     /// A run has no such checkpoint.
-    #[error("`{}` has no checkpoint `{wanted}`; there are: {}", .path.display(), list(.present))]
+    #[error(
+        "`{}` has no checkpoint `{wanted}`; there are: {}{}",
+        .path.display(),
+        list(.present),
+        in_place_of_the_best(.wanted, .present)
+    )]
     NoCheckpoint {
         /// The run's `checkpoints` directory.
         path: PathBuf,
@@ -369,6 +374,12 @@ fn cache_name(folder: Option<&Path>) -> String {
 
 fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+/// What to ask for while a run has checkpoints, but no best one.
+fn in_place_of_the_best(wanted: &str, present: &[String]) -> &'static str {
+    let is_asked_too_early = wanted == "best" && !present.is_empty();
+    if is_asked_too_early { "; `--checkpoint latest` takes the newest" } else { "" }
 }
 
 fn list(names: &[String]) -> String {

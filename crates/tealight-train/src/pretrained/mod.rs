@@ -81,6 +81,8 @@ pub struct Pretrained {
     classification_head: NamedTensors,
     /// Present if the model was read from a folder of `transformers`.
     pub hf: Option<HfOrigin>,
+    /// A note for the user if the latest checkpoint of a run takes the place of the best one.
+    pub checkpoint_note: Option<String>,
     /// What models built from it compute in, f32 by default.
     pub precision: Precision,
 }
@@ -129,10 +131,10 @@ impl Pretrained {
         let manifest = directory.manifest()?;
         let source = ConfigSource::read(&directory.resolved_path(), &[])?;
         let config: RunConfig = source.deserialize()?;
-        let selection = selection
-            .or_else(|| Selection::named(path, directory))
-            .unwrap_or_else(|| config.checkpoint.select.into());
-        let weights = load_weights(&directory.checkpoints().find(selection)?, &Device::Cpu)?;
+        let asked = selection.or_else(|| Selection::named(path, directory));
+        let (checkpoint, checkpoint_note) =
+            directory.checkpoints().choose(asked, config.checkpoint.select)?;
+        let weights = load_weights(&checkpoint, &Device::Cpu)?;
         let tokenizer = match (&config.task, Tokenizer::in_folder(directory.path())?) {
             (TaskConfig::CausalLm(task), Some(tokenizer)) => Some(task.for_prompts(&tokenizer)?),
             (_, tokenizer) => tokenizer,
@@ -163,6 +165,7 @@ impl Pretrained {
             weights,
             classification_head: NamedTensors::new(),
             hf: None,
+            checkpoint_note,
             precision: Precision::F32,
         })
     }
@@ -192,6 +195,7 @@ impl Pretrained {
             weights,
             classification_head,
             hf: Some(HfOrigin { family, sizes, classification, notes, generation }),
+            checkpoint_note: None,
             precision: Precision::F32,
         })
     }

@@ -74,6 +74,7 @@ pub(super) fn read(folder: &Path) -> Result<Pretrained> {
         weights: TensorFile::safetensors(&folder.join(MODEL))?.read()?,
         classification_head: NamedTensors::new(),
         hf: None,
+        checkpoint_note: None,
         precision: Precision::F32,
     })
 }

@@ -271,6 +271,26 @@ impl Checkpoints {
         step.map(|step| self.path(step)).ok_or_else(|| self.no_checkpoint(selection))
     }
 
+    /// The directory of the checkpoint that was `asked` for or else of the one that the run's settings `select`. Until
+    /// there is a best one, the latest takes its place, if nobody has asked for another; a note says so.
+    pub fn choose(
+        &self,
+        asked: Option<Selection>,
+        select: Select,
+    ) -> Result<(PathBuf, Option<String>)> {
+        if asked.is_none()
+            && select == Select::Best
+            && self.best()?.is_none()
+            && let Some(step) = self.latest()?
+        {
+            let note = format!(
+                "there is no best checkpoint yet (`checkpoint.select`), so the latest one, of step {step}, is used"
+            );
+            return Ok((self.path(step), Some(note)));
+        }
+        Ok((self.find(asked.unwrap_or(select.into()))?, None))
+    }
+
     /// Reads the selected checkpoint.
     pub fn load(&self, selection: Selection, device: &Device) -> Result<Checkpoint> {
         Checkpoint::load(&self.find(selection)?, device)

@@ -7,7 +7,7 @@ use tealight_train::task::{RegisteredTask, TaskVisitor};
 
 use crate::args::train::Evaluate;
 use crate::charts::illustrations::save_of;
-use crate::runs::load::{Run, with_task};
+use crate::runs::load::{Run, log_notes, with_task};
 use crate::terminal::output::{log, print, print_indented_json};
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
@@ -17,6 +17,7 @@ pub(crate) fn run(args: &Evaluate) -> Result<()> {
     let products = precision.of_products();
     let weights =
         args.weights.as_deref().map(|folder| Pretrained::open(folder, None)).transpose()?;
+    weights.iter().for_each(log_notes);
     let evaluation = Evaluation { run: &run, weights, json: args.json };
     with_product_precision(products, || {
         with_task(&run.loaded, &run.device, Some(&run.directory), evaluation)

@@ -57,9 +57,12 @@ impl Run {
         let device = weights.device.open()?;
         let directory = RunDirectory::open(path)?;
         let loaded = LoadedConfig::of_run(&directory, &[])?;
-        let selection = weights.checkpoint.or(Selection::named(path, &directory));
-        let selection = selection.unwrap_or(loaded.config.checkpoint.select.into());
-        let checkpoint = directory.checkpoints().find(selection)?;
+        let asked = weights.checkpoint.or(Selection::named(path, &directory));
+        let select = loaded.config.checkpoint.select;
+        let (checkpoint, note) = directory.checkpoints().choose(asked, select)?;
+        if let Some(note) = note {
+            log(&format!("{}: {note}", path.display()));
+        }
         Ok(Self { directory, loaded, device, checkpoint })
     }
 
@@ -138,9 +141,11 @@ pub(crate) fn open_pretrained(args: &Model) -> Result<(Pretrained, Device)> {
     Ok((model, device))
 }
 
-/// Logs the notes on a Hugging Face model: what was not loaded, and what an export would lose.
+/// Logs the notes on a model: which checkpoint was chosen in place of the best one; of a Hugging Face model, what was
+/// not loaded, and what an export would lose.
 pub(crate) fn log_notes(model: &Pretrained) {
-    for note in model.hf.iter().flat_map(|hf| &hf.notes) {
+    let of_hf = model.hf.iter().flat_map(|hf| &hf.notes);
+    for note in model.checkpoint_note.iter().chain(of_hf) {
         log(&format!("{}: {note}", model.origin.display()));
     }
 }

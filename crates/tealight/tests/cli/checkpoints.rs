@@ -78,9 +78,28 @@ fn a_checkpoint_that_is_not_there_lists_those_that_are() -> Result {
         .refuse(&args, &["no checkpoint `step-099999`", "step-000002, step-000004, step-000006"])?;
     fs::remove_file(folder.path("runs/tiny/checkpoints/best"))?;
     let args = ["evaluate", "runs/tiny", "--checkpoint", "best"];
-    folder.refuse(&args, &["no checkpoint `best`", "step-000006"])?;
+    folder.refuse(&args, &["no checkpoint `best`", "step-000006", "`--checkpoint latest`"])?;
     fs::remove_dir_all(folder.path("runs/tiny/checkpoints"))?;
     folder.refuse(&["evaluate", "runs/tiny"], &["no checkpoint `latest`", "there are: none"])
+}
+
+#[test]
+fn a_run_that_was_stopped_before_its_first_evaluation_can_be_used() -> Result {
+    let folder = Folder::new()?;
+    let settings = ["--set", "checkpoint.select=best", "--stop-after", "1"];
+    folder.succeed(&[&["train", "tiny.toml"], &settings[..]].concat())?;
+    let note = "runs/tiny: there is no best checkpoint yet (`checkpoint.select`), so the latest one, \
+                of step 1, is used";
+    for args in [
+        &["evaluate", "runs/tiny"][..],
+        &["forecast", "runs/tiny", "--start", "RCS"],
+        &["export", "runs/tiny", "--to", "exported"],
+    ] {
+        let stderr = folder.succeed(args)?.stderr;
+        assert_eq!(stderr.matches(note).count(), 1, "{stderr}");
+    }
+    let args = ["evaluate", "runs/tiny", "--checkpoint", "best"];
+    folder.refuse(&args, &["no checkpoint `best`", "step-000001; `--checkpoint latest` takes"])
 }
 
 #[test]

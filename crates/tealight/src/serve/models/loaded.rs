@@ -21,7 +21,7 @@ use tealight_train::task::weather::Weather;
 use tealight_train::text::tokenizer::Tokenizer;
 
 use crate::args::shared::{Model, Weights};
-use crate::runs::load::{RunOrFolder, log_notes};
+use crate::runs::load::RunOrFolder;
 use crate::serve::fault::Fault;
 use crate::terminal::failure;
 
@@ -65,7 +65,6 @@ impl Loaded {
             }
             RunOrFolder::Folder(pretrained, device) => (*pretrained, device),
         };
-        log_notes(&pretrained);
         Ok(Self::new(kind(&pretrained, &device)?, Some(pretrained), device))
     }
 
