@@ -31,7 +31,7 @@ pub(crate) struct Train {
     /// Build and check everything, print a summary, and stop before training
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Save a checkpoint and stop after this step; continue with `--resume`
+    /// Save a checkpoint and stop after this step, counted from the start of the run; continue with `--resume`
     #[arg(long, value_name = "STEP")]
     pub(crate) stop_after: Option<u64>,
     /// Save a checkpoint and stop when this time is over: `2h`, `90min`, `1h 30m`

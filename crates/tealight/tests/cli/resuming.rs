@@ -154,8 +154,22 @@ fn a_run_that_ends_before_the_step_to_stop_at_is_finished() -> Result {
     let outcome =
         folder.succeed(&[&["train", "tiny.toml", "--stop-after", "5"], &IMPATIENT[..]].concat())?;
     assert!(outcome.stdout.contains("transformer"), "{}", outcome.stderr);
-    let stdout = folder.succeed(&["train", "tiny.toml", "--stop-after", "99"])?.stdout;
-    assert!(stdout.contains("transformer"), "{stdout}");
+    let outcome = folder.succeed(&["train", "tiny.toml", "--stop-after", "99"])?;
+    assert!(outcome.stdout.contains("transformer"), "{outcome:?}");
+    let note = "`--stop-after 99` has no effect: the run ends at `training.steps` = 6";
+    assert!(outcome.stderr.contains(note), "{outcome:?}");
+    Ok(())
+}
+
+#[test]
+fn a_step_to_stop_at_that_the_run_has_passed_is_refused() -> Result {
+    let folder = Folder::new()?;
+    folder.succeed(&["train", "tiny.toml", "--stop-after", "3"])?;
+    let parts = ["`--stop-after 2` lies before step 3, which `runs/tiny` has reached"];
+    folder.refuse(&["train", "tiny.toml", "--resume", "--stop-after", "2"], &parts)?;
+    folder.refuse(&["train", "runs/tiny", "--stop-after", "2"], &parts)?;
+    let stderr = folder.succeed(&["train", "runs/tiny", "--stop-after", "3"])?.stderr;
+    assert!(stderr.contains("stopped after step 3"), "{stderr}");
     Ok(())
 }
 

@@ -180,7 +180,7 @@ impl Training<'_> {
     ) -> Result<Option<(RunDirectory, Option<Lock>)>> {
         let is_first = self.ranks.is_first();
         if let Some(directory) = self.resumed {
-            resume(session, directory)?;
+            resume(session, directory, self.args.stop_after)?;
             return Ok(is_first.then(|| (directory.clone(), None)));
         }
         let started = is_first.then(|| self.start(session)).transpose();
@@ -262,6 +262,11 @@ impl Training<'_> {
 
         let started = Instant::now();
         let total_steps = session.config.training.steps;
+        if let Some(stop) = stop_after.filter(|stop| *stop > total_steps) {
+            self.log(&format!(
+                "`--stop-after {stop}` has no effect: the run ends at `training.steps` = {total_steps}"
+            ));
+        }
         let event = Event::RunStarted {
             directory: directory.map(RunDirectory::path),
             step: session.progress.step,

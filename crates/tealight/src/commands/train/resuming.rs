@@ -1,6 +1,6 @@
 //! A run goes on from its latest intact checkpoint.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tealight_train::Session;
 use tealight_train::config::to_resolved_toml;
 use tealight_train::observer::jsonl::cut_after;
@@ -16,9 +16,13 @@ use crate::runs::load::weights_mismatch;
 use crate::terminal::output::warn;
 
 /// Restores the latest intact checkpoint, which rank 0 reads; a run without one starts at step 0.
+///
+/// # Errors
+/// If the checkpoint lies after the step `stop_after`, among others.
 pub(super) fn resume<T: RegisteredTask>(
     session: &mut Session<T>,
     directory: &RunDirectory,
+    stop_after: Option<u64>,
 ) -> Result<()> {
     let (ranks, device) = (session.ranks.clone(), session.params.device().clone());
     let checkpoints = directory.checkpoints();
@@ -46,6 +50,13 @@ pub(super) fn resume<T: RegisteredTask>(
         None => drop(restored?),
     }
     let Progress { step, bad_step, .. } = &session.progress;
+    if let Some(stop) = stop_after.filter(|stop| stop < step) {
+        bail!(
+            "`--stop-after {stop}` lies before step {step}, which `{}` has reached; choose a later step, or leave it \
+             out",
+            directory.path().display()
+        );
+    }
     // The resolved configuration of this command replaces the earlier one: some settings may change on resuming.
     let resolved = to_resolved_toml(&session.config)?;
     ranks.on_first(|| {
