@@ -418,6 +418,7 @@ fn the_first_tensor_that_is_not_finite_is_named() -> Result {
     // The weights are finite, but the loss computed from them is not.
     let overflown = origin(&mut spoil(name, 3e38)?)?;
     assert!(overflown.starts_with("the result of `mlp`, operation "), "{overflown}");
+    assert!(overflown.contains(", which reads `layer.0.feed_forward."), "{overflown}");
     let gradient = origin(&mut troubled(&tiny(&[])?, Trouble::Nan { from: 4, to: 99 })?)?;
     assert!(gradient.starts_with("the gradient of `"), "{gradient}");
     Ok(())

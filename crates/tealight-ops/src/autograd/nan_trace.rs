@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use candle_core::backend::BackendStorage;
-use candle_core::{CpuStorage, Storage};
+use candle_core::{CpuStorage, Storage, Tensor, TensorId};
 
 thread_local! {
     static TRACE: RefCell<Option<Trace>> = const { RefCell::new(None) };
@@ -19,12 +19,14 @@ struct Trace {
 }
 
 /// The first operation whose result holds a NaN or an infinity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The operation's name.
     pub name: &'static str,
     /// Its number among all operations that ran, counted from 1.
     pub number: usize,
+    /// What it read, its parameters included.
+    pub inputs: Vec<TensorId>,
 }
 
 impl fmt::Display for Origin {
@@ -42,13 +44,14 @@ pub fn first_not_finite<R>(f: impl FnOnce() -> R) -> (R, Option<Origin>) {
     (result, TRACE.take().and_then(|trace| trace.found))
 }
 
-/// Checks the result of an operation, inside [`first_not_finite`] only.
-pub(crate) fn check(name: &'static str, value: &Storage) {
+/// Checks a result of an operation on `inputs`, inside [`first_not_finite`] only.
+pub(crate) fn check(name: &'static str, inputs: &[impl AsRef<Tensor>], value: &Storage) {
     TRACE.with_borrow_mut(|trace| {
         let Some(trace) = trace else { return };
         trace.n_results += 1;
         if trace.found.is_none() && !is_finite(value) {
-            trace.found = Some(Origin { name, number: trace.n_results });
+            let inputs = inputs.iter().map(|input| input.as_ref().id()).collect();
+            trace.found = Some(Origin { name, number: trace.n_results, inputs });
         }
     });
 }
@@ -75,10 +78,11 @@ fn all_finite(value: &CpuStorage) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::{Device, Result, Tensor};
+    use candle_core::{Device, Result, Var};
 
     use super::*;
     use crate::ops::activation::{gelu, relu};
+    use crate::ops::linear::{Map, linears};
 
     #[test]
     fn the_first_operation_that_overflows_is_named() -> Result<()> {
@@ -90,10 +94,24 @@ mod tests {
             gelu(&x)
         });
         result?;
-        assert_eq!(origin, Some(Origin { name: "relu", number: 2 }));
+        let expected = Origin { name: "relu", number: 2, inputs: vec![x.id()] };
+        assert_eq!(origin, Some(expected));
         let message = "the result of `relu`, operation 2 of the pass";
         assert_eq!(origin.unwrap().to_string(), message);
         assert_eq!(first_not_finite(|| gelu(&fine)).1, None);
+        Ok(())
+    }
+
+    #[test]
+    fn an_operation_with_several_results_is_named_with_what_it_reads() -> Result<()> {
+        let x = Tensor::new(&[[1_f32, 2.]], &Device::Cpu)?;
+        let fine = Var::new(&[[1_f32, 1.]], &Device::Cpu)?;
+        let large = Var::new(&[[f32::MAX, f32::MAX]], &Device::Cpu)?;
+        let maps = [&fine, &large].map(|weight| Map { weight: weight.as_tensor(), bias: None });
+        let (results, origin) = first_not_finite(|| linears(&x, maps));
+        results?;
+        let inputs = vec![x.id(), fine.id(), large.id()];
+        assert_eq!(origin, Some(Origin { name: "linear", number: 2, inputs }));
         Ok(())
     }
 }

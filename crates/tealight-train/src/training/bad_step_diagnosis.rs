@@ -58,7 +58,7 @@ fn origin_here<T: Task>(session: &Session<T>) -> Result<Option<String>> {
                 1 => String::new(),
                 n => format!(" over batch {}", step * n + micro),
             };
-            return Ok(Some(format!("{origin}{of_batch}")));
+            return Ok(Some(format!("{origin}{of_batch}{}", parameter_of(session, &origin))));
         }
     }
     Ok(None)
@@ -74,4 +74,11 @@ fn origin_in_pass<T: Task>(session: &Session<T>, micro: u64) -> Result<Option<Or
     };
     let (pass, origin) = first_not_finite(|| guarded(session, run));
     pass.map(|_| origin)
+}
+
+/// `` , which reads `layer.0.attention.query.weight` ``: the place of an operation in the model, if it has parameters.
+fn parameter_of<T: Task>(session: &Session<T>, origin: &Origin) -> String {
+    let leaves = session.params.leaves();
+    let read = leaves.iter().find(|(_, leaf)| origin.inputs.contains(&leaf.id()));
+    read.map(|(name, _)| format!(", which reads `{name}`")).unwrap_or_default()
 }

@@ -212,5 +212,11 @@ fn a_run_that_blows_up_says_so_and_what_to_try() -> Result {
     let folder = Folder::new()?;
     let settings = ["train", "tiny.toml", "-q", "--set", "optimizer={kind=\"sgd\",lr=1e30}"];
     folder.run(&settings)?.assert_refused(&["step ", "Try a lower `optimizer.lr`"]);
+    let settings = ["train", "tiny.toml", "--set", "optimizer={kind=\"adamw\",lr=1e30}"];
+    folder.run(&settings)?.assert_refused(&[
+        "the result of `linear`, operation ",
+        " of the pass, which reads `layer.0.attention.",
+        "reads the same batches: add `--set training.bad_step=skip`",
+    ]);
     Ok(())
 }

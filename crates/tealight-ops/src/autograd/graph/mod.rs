@@ -83,7 +83,21 @@ pub(crate) fn record_saving(
     + Sync
     + 'static,
 ) -> Result<Tensor> {
-    nan_trace::check(name, &value.0);
+    nan_trace::check(name, inputs, &value.0);
+    record_unchecked(name, inputs, value, saved, backward)
+}
+
+/// As [`record_saving`], without the NaN trace.
+fn record_unchecked(
+    name: &'static str,
+    inputs: &[impl AsRef<Tensor>],
+    value: Value,
+    saved: Saved,
+    backward: impl FnOnce(&[Tensor], &Tensor, &Tensor) -> Result<Vec<Option<Tensor>>>
+    + Send
+    + Sync
+    + 'static,
+) -> Result<Tensor> {
     if !inputs.iter().any(|input| input.as_ref().track_op()) {
         let (storage, shape) = value;
         return Ok(Tensor::from_storage(storage, shape, BackpropOp::none(), false));
@@ -120,7 +134,7 @@ pub(crate) fn record_recomputed(
         inputs: Vec::new(),
         _nodes: Vec::new(),
     };
-    nan_trace::check(name, &value.0);
+    nan_trace::check(name, &[] as &[Tensor], &value.0);
     result_of(name, false, recorded, value)
 }
 

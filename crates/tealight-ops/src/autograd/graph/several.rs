@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use candle_core::{Result, Tensor};
 
-use super::{Saved, Value, record_saving};
+use super::{Saved, Value, record_unchecked};
+use crate::autograd::nan_trace;
 use crate::backend::buffer::stored;
 
 /// Tensors of `values`, which save `inputs`. `backward` returns the gradients of `inputs` from those of the
@@ -26,10 +27,11 @@ pub(crate) fn record_all(
     let gradients = Gradients::new(Mutex::new(vec![None; values.len()]));
     let received = gradients.clone();
     let number = stored(vec![0_f32], ());
-    let hub = record_saving(name, inputs, number, Saved::Inputs, move |inputs, _, _| {
+    let hub = record_unchecked(name, inputs, number, Saved::Inputs, move |inputs, _, _| {
         backward(inputs, std::mem::take(&mut *locked(&received)))
     })?;
-    let result = |(place, value)| {
+    let result = |(place, value): (usize, Value)| {
+        nan_trace::check(name, inputs, &value.0);
         let gradients = gradients.clone();
         let store = move |inputs: &[Tensor], _: &Tensor, gradient: &Tensor| {
             let mut gradients = locked(&gradients);
@@ -39,7 +41,7 @@ pub(crate) fn record_all(
             // result whose backward runs therefore passes an arbitrary tensor to the hub, the others none.
             Ok(vec![is_first.then(|| inputs[0].clone())])
         };
-        record_saving("one of several", &[&hub], value, Saved::Inputs, store)
+        record_unchecked("one of several", &[&hub], value, Saved::Inputs, store)
     };
     values.into_iter().enumerate().map(result).collect()
 }

@@ -3,12 +3,12 @@
 use anyhow::Result;
 use serde_json::json;
 use tealight_ops::with_product_precision;
-use tealight_train::Session;
 use tealight_train::config::RunConfig;
 use tealight_train::run::{RunDirectory, load_weights};
 use tealight_train::storage::files::{replace, to_json};
 use tealight_train::task::{RegisteredTask, TaskReport};
 use tealight_train::training::session::Progress;
+use tealight_train::{Error, Session};
 
 use super::Training;
 use crate::charts::illustrations::save_of;
@@ -67,14 +67,21 @@ impl Training<'_> {
         }))
     }
 
-    /// After an error: logs the checkpoint from which the run can be resumed.
-    pub(super) fn log_last_checkpoint(&self, directory: Option<&RunDirectory>) {
+    /// After an error: logs the checkpoint from which the run can be resumed, and what else to change.
+    pub(super) fn log_last_checkpoint(&self, directory: Option<&RunDirectory>, error: &Error) {
         if let Some(directory) = directory
             && let Ok(Some(step)) = directory.checkpoints().latest()
         {
             let path = directory.path().display();
+            let again = match error {
+                Error::BadStep(_) => {
+                    ", and reads the same batches: add `--set training.bad_step=skip` if they are at fault, or start a \
+                     new run with a lower `optimizer.lr` if the weights have diverged"
+                }
+                _ => "",
+            };
             self.log(&format!(
-                "the last checkpoint is that of step {step}; `tealight train {path}` resumes"
+                "the last checkpoint is that of step {step}; `tealight train {path}` resumes{again}"
             ));
         }
     }

@@ -106,7 +106,7 @@ impl TaskVisitor for Training<'_> {
         let signals = SignalHandlers::install(args.parent)?;
         let trained = self.train(&mut session, directory, &mut observers, &signals);
         if let Err(error) = trained {
-            self.log_last_checkpoint(directory);
+            self.log_last_checkpoint(directory, &error);
             let error = self.at_its_place(error);
             if let Some(directory) = directory {
                 let ended = Ended::new("error", session.progress.step, Some(&format!("{error:#}")));
