@@ -50,7 +50,8 @@ impl Override {
             Report::new(format!("expected {expected}")).mark(&whole)
         })?;
         let offset = text.len() - raw.trim_start().len();
-        let value = parse_value(Reader { source, offset }, raw.trim())?;
+        let names: Vec<String> = path.iter().map(|(key, _)| quoted_key(key)).collect();
+        let value = parse_value(Reader { source, offset }, &names.join("."), raw.trim())?;
         Ok(Self { path, value })
     }
 
@@ -99,11 +100,11 @@ fn parse_path(reader: Reader, key: &str) -> Option<Vec<(String, Span)>> {
     }
 }
 
-/// Parses a TOML value, or takes a bare word as a string.
-fn parse_value(reader: Reader, text: &str) -> Result<Node, Report> {
+/// Parses a TOML value, that of `key`, or takes a bare word as a string.
+fn parse_value(reader: Reader, key: &str, text: &str) -> Result<Node, Report> {
     let span = reader.span(0..text.len());
     match DeValue::parse(text) {
-        Ok(value) => reader.node(Spanned::new(0..text.len(), value.into_inner())),
+        Ok(value) => reader.node(key, Spanned::new(0..text.len(), value.into_inner())),
         Err(_) if is_word(text) => Ok(Node { span, value: Value::String(text.to_string()) }),
         Err(_) if text.is_empty() => Err(Report::new("expected a value after `=`").mark(&span)),
         Err(error) => Err(Report::new(format!("not a TOML value: {}", error.message()))

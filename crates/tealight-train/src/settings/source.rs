@@ -154,7 +154,7 @@ fn merge(sources: &[Source]) -> Result<(Table, Vec<DroppedKey>), Report> {
 fn parse(source: usize, text: &str) -> Result<Table, Report> {
     let reader = Reader { source, offset: 0 };
     let parsed = DeTable::parse(text).map_err(|error| syntax_error(reader, text, &error))?;
-    reader.table(parsed.into_inner())
+    reader.table("", parsed.into_inner())
 }
 
 /// The overrides in order; of several for one key, the last.

@@ -45,28 +45,45 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn table(self, table: DeTable<'_>) -> Result<Table, Report> {
+    /// `path` is the dotted key of the table, empty for the whole source.
+    pub(super) fn table(self, path: &str, table: DeTable<'_>) -> Result<Table, Report> {
         let entries = table.into_iter().map(|(key, value)| {
             let key_span = self.span(key.span());
-            Ok(Entry { key: key.into_inner().into_owned(), key_span, node: self.node(value)? })
+            let key = key.into_inner().into_owned();
+            let dot = if path.is_empty() { "" } else { "." };
+            let node = self.node(&format!("{path}{dot}{}", quoted_key(&key)), value)?;
+            Ok(Entry { key, key_span, node })
         });
         Ok(Table { entries: entries.collect::<Result<_, _>>()? })
     }
 
-    pub(super) fn node(self, value: Spanned<DeValue<'_>>) -> Result<Node, Report> {
+    /// `path` is the dotted key of the value.
+    pub(super) fn node(self, path: &str, value: Spanned<DeValue<'_>>) -> Result<Node, Report> {
         let span = self.span(value.span());
-        let too_large = || Report::new("the number is too large").mark(&span);
+        let too_large = |rule: String| {
+            let message = format!("`{path}`: the number is too large, {rule}");
+            Report::new(message).mark(&span).about(path)
+        };
         let value = match value.into_inner() {
             DeValue::String(value) => Value::String(value.into_owned()),
-            DeValue::Integer(value) => integer(&value).ok_or_else(too_large)?,
-            DeValue::Float(value) => Value::Float(float(value.as_str()).ok_or_else(too_large)?),
+            DeValue::Integer(value) => integer(&value).ok_or_else(|| {
+                too_large(format!("an integer lies between {} and {}", i64::MIN, u64::MAX))
+            })?,
+            DeValue::Float(value) => {
+                let value = float(value.as_str()).ok_or_else(|| {
+                    too_large(format!("a float lies between {:e} and {:e}", f64::MIN, f64::MAX))
+                })?;
+                Value::Float(value)
+            }
             DeValue::Boolean(value) => Value::Boolean(value),
             // No setting is a date, but a name may look like one.
             DeValue::Datetime(value) => Value::String(value.to_string()),
-            DeValue::Array(items) => Value::Array(
-                items.into_iter().map(|item| self.node(item)).collect::<Result<_, _>>()?,
-            ),
-            DeValue::Table(table) => Value::Table(self.table(table)?),
+            DeValue::Array(items) => {
+                let items = items.into_iter().enumerate();
+                let nodes = items.map(|(at, item)| self.node(&format!("{path}[{at}]"), item));
+                Value::Array(nodes.collect::<Result<_, _>>()?)
+            }
+            DeValue::Table(table) => Value::Table(self.table(path, table)?),
         };
         Ok(Node { span, value })
     }

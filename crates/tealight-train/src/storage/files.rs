@@ -1,7 +1,7 @@
 //! Crash-safe files: written under a temporary name, synced to the disk, then renamed.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -22,15 +22,33 @@ pub fn read_text(path: &Path) -> Result<String> {
 
 /// Writes and syncs a file. Not atomic: a crash may leave half a file.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = disk::create(path).map_err(Error::io("create", path))?;
-    disk::write_all(&mut file, bytes, path).map_err(Error::io("write", path))?;
-    disk::sync(&file, path).map_err(Error::io("write", path))
+    write_for(path, path, bytes)
+}
+
+/// As [`write`]; errors name `target`, the file that was asked for.
+fn write_for(target: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
+    let created = disk::create(path).map_err(|error| without_folder(error, target));
+    let mut file = created.map_err(Error::io("create", target))?;
+    disk::write_all(&mut file, bytes, path).map_err(Error::io("write", target))?;
+    disk::sync(&file, path).map_err(Error::io("write", target))
+}
+
+/// `error`, or that the folder of `target` is missing if that is the cause.
+fn without_folder(error: io::Error, target: &Path) -> io::Error {
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.filter(|folder| error.kind() == ErrorKind::NotFound && !folder.exists()) {
+        Some(folder) => {
+            let message = format!("the folder `{}` does not exist", folder.display());
+            io::Error::new(ErrorKind::NotFound, message)
+        }
+        None => error,
+    }
 }
 
 /// Writes or replaces a file atomically: a crash leaves the old file or the new one.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let temporary = temporary_path(path);
-    write(&temporary, bytes)?;
+    write_for(path, &temporary, bytes)?;
     rename(&temporary, path)
 }
 
@@ -66,7 +84,8 @@ pub fn write_directory(path: &Path, files: &[(String, Vec<u8>)]) -> Result<()> {
         Err(error) => error.kind() != ErrorKind::NotFound,
     };
     if is_taken || path.file_name().is_none() {
-        return Err(Error::io("create", path)(ErrorKind::AlreadyExists.into()));
+        let rule = "it must not exist, or be an empty folder";
+        return Err(Error::io("create", path)(io::Error::new(ErrorKind::AlreadyExists, rule)));
     }
     let temporary = temporary_path(path);
     remove_if_exists(&temporary)?;
@@ -176,6 +195,17 @@ mod tests {
     }
 
     #[test]
+    fn a_file_in_a_missing_folder_is_named_and_not_its_temporary() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("missing");
+        let error = replace(&folder.join("a.toml"), b"text").unwrap_err();
+        let path = folder.join("a.toml");
+        assert_eq!(error.to_string(), format!("cannot create `{}`", path.display()));
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert_eq!(cause, format!("the folder `{}` does not exist", folder.display()));
+    }
+
+    #[test]
     fn a_directory_is_written_whole_and_never_over_another() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("exported");
@@ -184,8 +214,10 @@ mod tests {
         write_directory(&path, &files).unwrap();
         assert_eq!(read_text(&path.join("b")).unwrap(), "2");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
-        let message = write_directory(&path, &files[..1]).unwrap_err().to_string();
-        assert!(message.starts_with("cannot create"), "{message}");
+        let error = write_directory(&path, &files[..1]).unwrap_err();
+        assert!(error.to_string().starts_with("cannot create"), "{error}");
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert_eq!(cause, "it must not exist, or be an empty folder");
         assert_eq!(read_text(&path.join("b")).unwrap(), "2");
     }
 

@@ -182,7 +182,10 @@ fn what_transformers_can_express_is_exported_for_it_and_the_rest_for_tealight() 
         json(&folder.succeed(&["fill-mask", model, "It was [MASK].", "--json"])?.stdout)
     };
     assert_eq!(ask("bert")?, ask("runs/masked")?);
-    folder.refuse(&["export", "runs/masked", "--to", "bert"], &["cannot create `bert`"])?;
+    folder.refuse(
+        &["export", "runs/masked", "--to", "bert"],
+        &["cannot create `bert`: it must not exist, or"],
+    )?;
 
     let settings = ["--set", "model.attention.kind=aft_full", "--name", "aft", "-q"];
     folder.succeed(&[&["train", "masked.toml"], &settings[..]].concat())?;

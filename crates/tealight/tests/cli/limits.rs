@@ -68,7 +68,8 @@ fn long_runs_and_large_seeds_are_fine() -> Result {
     ] {
         folder.succeed(&["train", "tiny.toml", "--dry-run", "--set", setting])?;
     }
-    folder.refuse_settings(&["seed=18446744073709551616"], &["the number is too large"])?;
+    let parts = ["`seed`: the number is too large", "and 18446744073709551615"];
+    folder.refuse_settings(&["seed=18446744073709551616"], &parts)?;
     folder.refuse_settings(
         &["training.steps=1e18"],
         &["`training.steps` = 1e18: expected an integer"],

@@ -130,6 +130,8 @@ fn nothing_is_overwritten_unasked() -> Result {
     let folder = Folder::new()?;
     folder.write("dotmod.toml", "mine")?;
     folder.refuse(&["init", "weather/dotmod"], &["`dotmod.toml` exists", "--force"])?;
+    let missing = ["cannot create `no/a.toml`: the folder `no` does not exist"];
+    folder.refuse(&["init", "weather/dotmod", "-o", "no/a.toml"], &missing)?;
     folder.succeed(&["init", "weather/dotmod", "--force"])?;
     assert!(folder.read("dotmod.toml")?.len() > 100);
     Ok(())

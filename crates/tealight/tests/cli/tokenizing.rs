@@ -120,7 +120,8 @@ fn what_cannot_be_trained_is_refused() -> Result {
     for (args, parts) in cases {
         folder.refuse(&[&["tokenizer", "train", "-o", "my.json"], args].concat(), parts)?;
     }
-    folder.refuse(&["tokenizer", "train", "en.txt", "-o", "no/my.json"], &["cannot create", "no/"])
+    let missing = ["cannot create `no/my.json`: the folder `no` does not exist"];
+    folder.refuse(&["tokenizer", "train", "en.txt", "-o", "no/my.json"], &missing)
 }
 
 #[test]

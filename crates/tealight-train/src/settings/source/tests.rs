@@ -165,7 +165,16 @@ fn every_type_is_named_in_the_words_of_toml() {
             "attention = 3",
             "`model.attention` = 3: expected a table with `kind` or the name of a kind",
         ),
-        ("n_heads = 99999999999999999999", "the number is too large"),
+        (
+            "n_heads = 99999999999999999999",
+            "`model.n_heads`: the number is too large, an integer lies between \
+             -9223372036854775808 and 18446744073709551615",
+        ),
+        (
+            "layers = [{}, { ratio = 1e999 }]",
+            "`model.layers[1].ratio`: the number is too large, a float lies between \
+             -1.7976931348623157e308 and 1.7976931348623157e308",
+        ),
     ] {
         assert_eq!(message(line), rule, "{line}");
     }
