@@ -12,10 +12,13 @@ use crate::task::RegisteredTask;
 use crate::task::attention_map::AttentionMap;
 
 impl Pretrained {
-    /// The attention maps of each layer of a language model or a classifier for a text.
+    /// The attention maps of each layer of a language model, a classifier, or a model of the task `seq2seq` for a text.
     pub fn attention_maps(&self, text: &str, device: &Device) -> Result<Vec<AttentionMap>> {
         if let Purpose::Classifier(_) = &self.purpose {
             let (task, model) = self.classifier(device)?;
+            return Ok(task.attend(&model, text)?.maps);
+        }
+        if let Some((task, model)) = self.seq2seq_task(device)? {
             return Ok(task.attend(&model, text)?.maps);
         }
         if let Purpose::Pictures(_) = &self.purpose {

@@ -155,6 +155,7 @@ fn usage(purpose: &Purpose, library: &str) -> &'static str {
         Purpose::Classifier(_) => "tealight classify FOLDER \"…\"",
         Purpose::Pictures(_) => "tealight classify FOLDER picture.png",
         Purpose::Encoder(_) => "tealight embed FOLDER \"…\"",
+        other if other.of_symbols().is_some() => "tealight translate FOLDER \"…\"",
         Purpose::Other(_) => "tealight train CONFIG    # with init_from = \"FOLDER\"",
     }
 }

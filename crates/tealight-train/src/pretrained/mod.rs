@@ -49,6 +49,7 @@ use crate::task::TaskConfig;
 use crate::task::classify::{self, Classify};
 use crate::task::images::{self, Images, Preprocessing};
 use crate::task::labels::Labels;
+use crate::task::seq2seq;
 use folder::HfFolder;
 use generation::GenerationConfig;
 pub use init_from::InitReport;
@@ -75,6 +76,8 @@ pub struct Pretrained {
     labels: Option<Labels>,
     /// How files become what a classifier of pictures reads, where that is known.
     preprocessing: Option<Preprocessing>,
+    /// The tokens of a model of the task `seq2seq`, which has no tokenizer.
+    symbols: Option<seq2seq::Vocabulary>,
     /// The parameters by name.
     pub weights: NamedTensors,
     /// Parameters that only a classifier that begins with this model has, such as BERT's pooler.
@@ -159,6 +162,7 @@ impl Pretrained {
             config_file: directory.resolved_path(),
             labels: labels(&purpose, directory.path())?,
             preprocessing: preprocessing(&purpose, directory.path())?,
+            symbols: symbols(&purpose, directory.path())?,
             model,
             purpose,
             tokenizer,
@@ -192,6 +196,7 @@ impl Pretrained {
             tokenizer: Tokenizer::in_folder(path)?,
             labels: classification.as_ref().map(Labels::of_hugging_face),
             preprocessing,
+            symbols: None,
             weights,
             classification_head,
             hf: Some(HfOrigin { family, sizes, classification, notes, generation }),
@@ -236,10 +241,22 @@ impl Pretrained {
 
     /// Builds the encoder-decoder, without gradients.
     pub fn seq2seq(&self, device: &Device) -> Result<Seq2Seq> {
-        let Purpose::Seq2Seq { spec, .. } = &self.purpose else {
-            return Err(self.wrong_purpose("an encoder-decoder"));
+        let spec = match &self.purpose {
+            Purpose::Seq2Seq { spec, .. } => Some(*spec),
+            other => other.of_symbols(),
         };
-        self.build_model(device, |vb| Seq2Seq::build(&self.model, spec, vb))
+        let spec = spec.ok_or_else(|| self.wrong_purpose("an encoder-decoder"))?;
+        self.build_model(device, |vb| Seq2Seq::build(&self.model, &spec, vb))
+    }
+
+    /// Builds the encoder-decoder of the task `seq2seq`, without gradients, and the task that encodes texts for it;
+    /// `None` if the model has no vocabulary of this task.
+    pub fn seq2seq_task(&self, device: &Device) -> Result<Option<(seq2seq::Seq2Seq, Seq2Seq)>> {
+        let (Some(spec), Some(symbols)) = (self.purpose.of_symbols(), &self.symbols) else {
+            return Ok(None);
+        };
+        let task = seq2seq::Seq2Seq::without_data(symbols.clone(), spec, device);
+        Ok(Some((task, self.seq2seq(device)?)))
     }
 
     /// Builds the classifier, without gradients, and the task that encodes texts for it.
@@ -356,6 +373,23 @@ fn preprocessing(purpose: &Purpose, folder: &Path) -> Result<Option<Preprocessin
         return Err(Error::unusable(folder, &rule));
     }
     Ok(Some(preprocessing))
+}
+
+/// Reads the vocabulary of a model of the task `seq2seq` from `folder`; `None` for other models, and where there is
+/// none, as in a folder that an older version exported.
+///
+/// # Errors
+/// If the number of tokens differs from that of the model.
+fn symbols(purpose: &Purpose, folder: &Path) -> Result<Option<seq2seq::Vocabulary>> {
+    let spec = purpose.of_symbols().filter(|_| seq2seq::Vocabulary::is_in(folder));
+    let Some(spec) = spec else { return Ok(None) };
+    let vocabulary = seq2seq::Vocabulary::read(folder)?;
+    let (n, wanted) = (vocabulary.size(), spec.vocab_size);
+    if n != wanted {
+        let rule = format!("it has a vocabulary of {n} tokens, and its model has {wanted}");
+        return Err(Error::unusable(folder, &rule));
+    }
+    Ok(Some(vocabulary))
 }
 
 /// Checks that a model can read a text of `n` tokens.

@@ -191,6 +191,15 @@ impl Purpose {
         PurposeRecord { task: task.to_owned(), sizes: sizes.collect(), read_out }
     }
 
+    /// The sizes of a model of the task `seq2seq`, which has a vocabulary in place of a tokenizer; `None` for others.
+    pub(super) fn of_symbols(&self) -> Option<Seq2SeqSpec> {
+        let Self::Other(PurposeRecord { task, sizes, .. }) = self else { return None };
+        let size = |name: &str| sizes.get(name).map(|&size| size as usize);
+        let (vocab_size, source_len) = (size("vocab_size")?, size("source_len")?);
+        let spec = Seq2SeqSpec { vocab_size, source_len, target_len: size("target_len")? };
+        (task == SEQ2SEQ).then_some(spec)
+    }
+
     /// The longest sequence; `None` for encoder-decoders, pictures and other tasks.
     pub(super) fn seq_len(&self) -> Option<usize> {
         match self {

@@ -4,6 +4,7 @@
 //! tealight.json        the version of the format, the task, its sizes, the resolved [model]
 //! model.safetensors    the parameters
 //! tokenizer.json       for models of text
+//! vocabulary.json      for models of the task `seq2seq`
 //! labels.json          for classifiers
 //! pictures.json        for classifiers of pictures: size, mean and deviation
 //! README.md            the model card
@@ -17,7 +18,7 @@ use tealight_model::ModelConfig;
 use tealight_model::models::classifier::ReadOut;
 
 use super::purpose::{Purpose, PurposeRecord};
-use super::{Pretrained, labels, preprocessing};
+use super::{Pretrained, labels, preprocessing, symbols};
 use crate::checks::at_most;
 use crate::config::{Precision, limits};
 use crate::data::text::tokenizer::Tokenizer;
@@ -28,6 +29,7 @@ use crate::storage::tensors::NamedTensors;
 use crate::storage::{files, tensors};
 use crate::task::images::Preprocessing;
 use crate::task::labels::Labels;
+use crate::task::seq2seq::Vocabulary;
 
 /// The version of `tealight.json` that is written, and the newest that is read.
 const FORMAT_VERSION: u64 = 1;
@@ -68,6 +70,7 @@ pub(super) fn read(folder: &Path) -> Result<Pretrained> {
         config_file: path,
         labels: labels(&purpose, folder)?,
         preprocessing: preprocessing(&purpose, folder)?,
+        symbols: symbols(&purpose, folder)?,
         purpose,
         model,
         tokenizer,
@@ -83,11 +86,14 @@ pub(super) fn read(folder: &Path) -> Result<Pretrained> {
 fn check(model: &ModelConfig, purpose: &Purpose) -> Result<()> {
     limits::check_model(model)?;
     model.validate()?;
+    let mut sizes = purpose.record().sizes;
     if let Purpose::Other(_) = purpose {
-        // These sizes build nothing and may be large, such as the number of examples in a corpus.
-        return Ok(());
+        if purpose.of_symbols().is_none() {
+            // These sizes build nothing and may be large, such as the number of examples in a corpus.
+            return Ok(());
+        }
+        sizes.retain(|name, _| ["vocab_size", "source_len", "target_len"].contains(&name.as_str()));
     }
-    let sizes = purpose.record().sizes;
     let check = |(name, &size)| at_most(&format!("sizes.{name}"), size, limits::MAX_SIZE);
     sizes.iter().try_for_each(check)
 }
@@ -118,7 +124,8 @@ pub(super) fn files(model: &Pretrained) -> Result<Vec<(String, Vec<u8>)>> {
     let tokenizer = model.tokenizer.as_ref().map(Tokenizer::files).transpose()?;
     let labels = model.labels.as_ref().map(Labels::file).transpose()?;
     let pictures = model.preprocessing.as_ref().map(Preprocessing::file).transpose()?;
-    let others = tokenizer.into_iter().flatten().chain(labels).chain(pictures);
+    let symbols = model.symbols.as_ref().map(Vocabulary::file).transpose()?;
+    let others = tokenizer.into_iter().flatten().chain(symbols).chain(labels).chain(pictures);
     files.extend(others.map(|(name, content)| (name.to_owned(), content)));
     Ok(files)
 }

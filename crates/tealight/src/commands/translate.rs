@@ -22,10 +22,14 @@ pub(crate) fn run(args: &Translate) -> Result<()> {
             let session = run.load(run.task(settings)?)?;
             session.task.translate(&session.eval_model, &texts, &strategy, args.max_len)?
         }
-        // T5 has a tokenizer instead of a vocabulary.
         RunOrFolder::Folder(pretrained, device) => {
-            let translator = Translator::new(&pretrained, &device)?;
-            translator.translate(&texts, &strategy, args.max_len)?
+            if let Some((task, model)) = pretrained.seq2seq_task(&device)? {
+                task.translate(&model, &texts, &strategy, args.max_len)?
+            } else {
+                // T5 has a tokenizer instead of a vocabulary.
+                let translator = Translator::new(&pretrained, &device)?;
+                translator.translate(&texts, &strategy, args.max_len)?
+            }
         }
     };
     if args.json {

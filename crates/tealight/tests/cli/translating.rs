@@ -152,6 +152,29 @@ fn what_both_sides_read_can_be_seen() -> Result {
     folder.refuse(&["attend", "runs/pairs", "xyz"], &["`x` in \"xyz\" is not in the model's"])
 }
 
+#[test]
+fn an_exported_folder_translates_and_attends_like_its_run() -> Result {
+    let folder = trained()?;
+    folder.succeed(&["export", "runs/pairs", "--to", "exported"])?;
+    folder.succeed(&["export", "exported", "--to", "again"])?;
+    let of = |model: &str| -> Result<[String; 2]> {
+        let beams = ["translate", model, "abcab", "b", "--beams", "3", "--json"];
+        let maps = ["attend", model, "abc", "--text"];
+        Ok([folder.succeed(&beams)?.stdout, folder.succeed(&maps)?.stdout])
+    };
+    for exported in ["exported", "again"] {
+        assert_eq!(of(exported)?, of("runs/pairs")?);
+    }
+    assert!(folder.read("exported/README.md")?.contains("tealight translate FOLDER"));
+    folder.refuse(&["translate", "exported", "xyz"], &["`x` in \"xyz\" is not in the model's"])?;
+    let fewer = folder.read("exported/vocabulary.json")?.replace("\"a\",", "");
+    folder.write("exported/vocabulary.json", fewer)?;
+    let parts = ["`exported`: it has a vocabulary of 7 tokens, and its model has 8"];
+    folder.refuse(&["translate", "exported", "b"], &parts)?;
+    fs::remove_file(folder.path("exported/vocabulary.json"))?;
+    folder.refuse(&["translate", "exported", "b"], &["`exported` has no tokenizer", "vocabulary"])
+}
+
 /// A run with TensorBoard once failed while its model did not generate an end token.
 #[test]
 fn a_model_that_comes_to_no_end_is_seen_as_far_as_it_reads() -> Result {

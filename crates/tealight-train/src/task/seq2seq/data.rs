@@ -18,8 +18,8 @@ use crate::data::fingerprint::fnv_1a;
 use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
 
-/// The pairs of a run.
-#[derive(Debug)]
+/// The pairs of a run; by default none.
+#[derive(Debug, Default)]
 pub(super) struct Data {
     pub(super) train: Training,
     pub(super) validation: Vec<Pair>,
@@ -28,13 +28,14 @@ pub(super) struct Data {
 }
 
 /// The training split.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum Training {
     /// New pairs in every batch.
     Drawn { source: Box<dyn PairSource>, stream: Stream },
     /// The pairs of a file.
     Fixed { pairs: Vec<Pair>, order: ShuffledOrder },
     /// No pairs: the model is only used.
+    #[default]
     Absent,
 }
 

@@ -53,6 +53,8 @@ pub struct Seq2Seq {
     config: Config,
     data: Data,
     vocabulary: Vocabulary,
+    /// The most tokens of a source and of a target, without the marks at their ends.
+    max_lens: (usize, usize),
     batch_size: usize,
     device: Device,
 }
@@ -77,21 +79,32 @@ impl TaskKind for Config {
         self.validate()?;
         let TaskContext { seed, batch_size, device, kept, inference_only, .. } = *context;
         let (data, vocabulary) = match kept {
-            Some(run) if inference_only => {
-                let data = Data { train: Training::Absent, validation: Vec::new(), file: None };
-                (data, Vocabulary::read(run)?)
-            }
+            Some(run) if inference_only => (Data::default(), Vocabulary::read(run)?),
             _ => Data::new(self, seed)?,
         };
         let (config, device) = (self.clone(), device.clone());
-        Ok(Seq2Seq { config, data, vocabulary, batch_size, device })
+        let max_lens = self.source.max_lens();
+        Ok(Seq2Seq { config, data, vocabulary, max_lens, batch_size, device })
     }
 }
 
 impl Seq2Seq {
+    /// The task of a trained model of these sizes, without data: it translates.
+    pub(crate) fn without_data(
+        vocabulary: Vocabulary,
+        Seq2SeqSpec { source_len, target_len, .. }: Seq2SeqSpec,
+        device: &Device,
+    ) -> Self {
+        let config = Config::default();
+        // Without the marks at the ends.
+        let max_lens = (source_len.saturating_sub(1), target_len.saturating_sub(1));
+        let (data, device) = (Data::default(), device.clone());
+        Self { config, data, vocabulary, max_lens, batch_size: 1, device }
+    }
+
     /// The sizes that the model is built with.
     pub fn model_spec(&self) -> Seq2SeqSpec {
-        let (source_len, target_len) = self.config.source.max_lens();
+        let (source_len, target_len) = self.max_lens;
         // With the end of the source, and the beginning of the target.
         let (source_len, target_len) = (source_len + 1, target_len + 1);
         Seq2SeqSpec { vocab_size: self.vocabulary.size(), source_len, target_len }
@@ -223,7 +236,7 @@ impl RegisteredTask for Seq2Seq {
     }
 
     fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {
-        Ok(vec![(vocabulary::FILE, self.vocabulary.to_json()?)])
+        Ok(vec![self.vocabulary.file()?])
     }
 
     fn data_files(&self) -> Vec<DataFile> {

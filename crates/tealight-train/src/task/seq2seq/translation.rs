@@ -56,7 +56,7 @@ impl Seq2Seq {
         strategy: &Strategy,
         max_len: Option<usize>,
     ) -> Result<Vec<Vec<Translation>>> {
-        let (_, longest) = self.config.source.max_lens();
+        let (_, longest) = self.max_lens;
         check(strategy, max_len, longest)?;
         let max_len = max_len.unwrap_or(longest + 1); // with the end mark
         let ids: Vec<Vec<u32>> =
@@ -86,7 +86,7 @@ impl Seq2Seq {
         source: &str,
     ) -> Result<Vec<AttentionMap>> {
         // As many tokens as the decoder can read: a longer output is truncated.
-        let (_, max_len) = self.config.source.max_lens();
+        let (_, max_len) = self.max_lens;
         let read = self.encode(source)?;
         let written = self.write(model, std::slice::from_ref(&read), &Strategy::Greedy, max_len)?;
         let written = written.into_iter().flatten().next().map(|best| best.ids).unwrap_or_default();
@@ -133,7 +133,7 @@ impl Seq2Seq {
     fn encode(&self, source: &str) -> Result<Vec<u32>> {
         let mut ids = self.vocabulary.encode(source.trim())?;
         let (n, unit) = (ids.len(), self.vocabulary.level.name());
-        let (max, _) = self.config.source.max_lens();
+        let (max, _) = self.max_lens;
         if n == 0 {
             return Err(Error::input("there is nothing to translate: a text is empty"));
         }

@@ -18,8 +18,8 @@ pub(super) const END: u32 = 2;
 /// Number of these special ids.
 const N_SPECIAL: usize = 3;
 
-/// The name of its file in a run's directory.
-pub(super) const FILE: &str = "vocabulary.json";
+/// The name of its file in a run's directory or an exported folder.
+const FILE: &str = "vocabulary.json";
 /// The version of the written file, and the newest that is read.
 const FORMAT_VERSION: u64 = 1;
 
@@ -54,20 +54,26 @@ impl Vocabulary {
         Self { level, tokens, ids }
     }
 
-    /// The vocabulary in the directory of a run.
-    pub fn read(run: &Path) -> Result<Self> {
-        let Stored { level, tokens, .. } = read_json(&run.join(FILE), FORMAT_VERSION)?;
+    /// Whether `folder`, that of a run or an exported one, has a vocabulary.
+    pub(crate) fn is_in(folder: &Path) -> bool {
+        folder.join(FILE).is_file()
+    }
+
+    /// The vocabulary in `folder`.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let Stored { level, tokens, .. } = read_json(&folder.join(FILE), FORMAT_VERSION)?;
         Ok(Self::new(level, tokens))
     }
 
-    /// The content of [`FILE`].
-    pub(super) fn to_json(&self) -> Result<Vec<u8>> {
+    /// The name and the content of its file.
+    pub(crate) fn file(&self) -> Result<(&'static str, Vec<u8>)> {
         let (level, tokens) = (self.level, self.tokens.clone());
-        to_json(Path::new(FILE), &Stored { format_version: FORMAT_VERSION, level, tokens })
+        let stored = Stored { format_version: FORMAT_VERSION, level, tokens };
+        Ok((FILE, to_json(Path::new(FILE), &stored)?))
     }
 
     /// Number of ids.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         N_SPECIAL + self.tokens.len()
     }
 
@@ -135,7 +141,9 @@ mod tests {
     fn a_run_keeps_its_vocabulary() {
         let directory = tempfile::tempdir().unwrap();
         let vocabulary = Vocabulary::of(Level::Words, ["a tab\there", "ö"]);
-        std::fs::write(directory.path().join(FILE), vocabulary.to_json().unwrap()).unwrap();
+        assert!(!Vocabulary::is_in(directory.path()));
+        let (name, content) = vocabulary.file().unwrap();
+        std::fs::write(directory.path().join(name), content).unwrap();
         assert_eq!(Vocabulary::read(directory.path()).unwrap(), vocabulary);
     }
 }
