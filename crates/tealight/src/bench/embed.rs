@@ -11,11 +11,13 @@ use super::operations;
 use super::times::{Times, milliseconds, seconds_of};
 use crate::args::bench::BenchEmbed;
 use crate::runs::load::open_pretrained;
+use crate::runs::number_format::NumberFormat;
 use crate::system::memory;
 use crate::terminal::input;
 use crate::terminal::output::{print, print_indented_json};
 
 pub(super) fn run(args: &BenchEmbed) -> Result<()> {
+    NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
     let started = Instant::now();
     let (pretrained, device) = &open_pretrained(&args.model)?;
     let embedder = pretrained.embedder(pretrained.sentence_settings()?.settings, device)?;

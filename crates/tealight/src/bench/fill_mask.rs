@@ -10,10 +10,12 @@ use tealight_train::inference::fill_mask::{FillMask, Proposals};
 use super::times::{Times, milliseconds, seconds_of};
 use crate::args::bench::BenchFillMask;
 use crate::runs::load::open_pretrained;
+use crate::runs::number_format::NumberFormat;
 use crate::system::memory;
 use crate::terminal::output::{print, print_indented_json};
 
 pub(super) fn run(args: &BenchFillMask) -> Result<()> {
+    NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
     let started = Instant::now();
     let (pretrained, device) = &open_pretrained(&args.model)?;
     let model = &pretrained.masked_lm(device)?;

@@ -11,6 +11,7 @@ use tealight_train::task::table::Table;
 
 use super::times::{Times, seconds_of};
 use crate::args::bench::{BenchProduct, ProductShape};
+use crate::runs::number_format::NumberFormat;
 use crate::terminal::output::{print, print_indented_json};
 
 /// The minimum number of repeats for a median.
@@ -18,6 +19,9 @@ const MIN_REPEATS: usize = 5;
 
 pub(super) fn run(args: &BenchProduct) -> Result<()> {
     let device = args.device.open()?;
+    let precision = args.computation.precision;
+    let format = NumberFormat::of(precision, args.device);
+    format.warn_if_replaced();
     let measure = |shape: &ProductShape| Ok((*shape, measure(*shape, args, &device)?));
     let measured: Vec<_> = args.shapes.iter().map(measure).collect::<Result<_>>()?;
     if args.options.json {
@@ -30,8 +34,12 @@ pub(super) fn run(args: &BenchProduct) -> Result<()> {
             })
         });
         let products: Vec<_> = products.collect();
-        let json = json!({ "threads": threads::count(), "products": products });
-        return print_indented_json(&json);
+        return print_indented_json(&json!({
+            "threads": threads::count(),
+            "precision": precision,
+            "computed_in": format.used(),
+            "products": products,
+        }));
     }
     let mut table = Table::new(["M x N x K", "ms", "GFLOP/s", "best"]);
     for (shape, times) in measured {

@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use candle_core::{Device, Tensor};
 use serde::Serialize;
+use tealight_model::names::Named;
 use tealight_ops::allocator::n_allocations;
 use tealight_ops::linear::linear;
 use tealight_ops::profile::{start, stop};
@@ -27,6 +28,7 @@ use crate::args::bench::BenchTrain;
 use crate::runs::config::LoadedConfig;
 use crate::runs::job::{self, agree, open_device};
 use crate::runs::load::with_task;
+use crate::runs::number_format::NumberFormat;
 use crate::system::memory;
 use crate::terminal::failure::at_its_place;
 use crate::terminal::numbers::{MEBIBYTE, counted};
@@ -69,6 +71,9 @@ impl TaskVisitor for TrainingBench<'_> {
 
     fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
         let at_its_place = |error| at_its_place(error, &self.loaded.source);
+        if self.ranks.is_first() {
+            self.number_format().warn_if_replaced();
+        }
         let mut session = self.session(task).map_err(at_its_place)?;
         let measured = self.measure(&mut session).map_err(at_its_place)?;
         let report = self.report(&session, measured)?;
@@ -110,6 +115,10 @@ impl TrainingBench<'_> {
         Ok(Measured { steps: measured, peak_memory_bytes, profile, communication })
     }
 
+    fn number_format(&self) -> NumberFormat {
+        NumberFormat::of(self.loaded.config.training.precision, self.args.device)
+    }
+
     /// FLOP/s of a large matrix product on all processes. Each has its share of the cores, or a GPU.
     fn product_rate(&self, precision: Precision) -> Result<f64> {
         Ok(product_rate(self.device, precision)? * self.ranks.size() as f64)
@@ -142,6 +151,7 @@ impl TrainingBench<'_> {
             tokens_per_step,
             flops_per_step,
             precision: config.training.precision,
+            computed_in: self.number_format().used(),
             product_flops_per_second,
             peak_memory_bytes,
             n_captured_steps: steps.n_captured,
@@ -285,6 +295,8 @@ struct Report {
     attention: String,
     device: String,
     precision: Precision,
+    /// `precision`, or f32 where the device lacks what it needs.
+    computed_in: Precision,
     threads: usize,
     n_parameters: usize,
     n_steps: usize,
@@ -320,6 +332,10 @@ impl Report {
         let memory = self
             .peak_memory_bytes
             .map_or("unknown".to_owned(), |bytes| format!("{:.0} MiB", bytes as f64 / MEBIBYTE));
+        let format = match self.precision {
+            Precision::F32 => String::new(),
+            _ => format!(" in {}", self.computed_in.name()),
+        };
         let whole = |number: f64| thousands(number.round() as u64);
         let mut lines = String::new();
         let mut row = |name: &str, value: String| {
@@ -346,7 +362,7 @@ impl Report {
         let profile =
             self.profile.as_deref().map(|shares| format!("\n{}", operations::table(shares)));
         format!(
-            "{}: {}, {} parameters, {} steps after {} warm-up steps, on {} ({})\n\n{lines}{}",
+            "{}: {}, {} parameters, {} steps after {} warm-up steps, on {}{format} ({})\n\n{lines}{}",
             self.config,
             self.attention,
             thousands(self.n_parameters as u64),

@@ -11,10 +11,12 @@ use tealight_train::storage::npy;
 
 use crate::args::predict as args;
 use crate::runs::load::open_pretrained;
+use crate::runs::number_format::NumberFormat;
 use crate::terminal::input;
 use crate::terminal::output::{log, print, warn};
 
 pub(crate) fn run(args: &args::Embed) -> Result<()> {
+    NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
     let (pretrained, device) = &open_pretrained(&args.model)?;
     let stated = pretrained.sentence_settings()?;
     let texts = input::texts(&args.texts, args.file.as_deref())?;

@@ -8,12 +8,14 @@ use tealight_train::task::{RegisteredTask, TaskVisitor};
 use crate::args::train::Evaluate;
 use crate::charts::illustrations::save_of;
 use crate::runs::load::{Run, log_notes, with_task};
+use crate::runs::number_format::NumberFormat;
 use crate::terminal::output::{log, print, print_indented_json};
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
     let mut run = Run::open(&args.run.path, &args.run.weights)?;
     let precision = &mut run.loaded.config.training.precision;
     *precision = args.precision.unwrap_or(*precision);
+    NumberFormat::of(*precision, args.run.weights.device).warn_if_replaced();
     let products = precision.of_products();
     let weights =
         args.weights.as_deref().map(|folder| Pretrained::open(folder, None)).transpose()?;

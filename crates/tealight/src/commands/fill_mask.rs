@@ -8,10 +8,12 @@ use tealight_train::text::tokenizer::Tokenizer;
 
 use crate::args::predict as args;
 use crate::runs::load::open_pretrained;
+use crate::runs::number_format::NumberFormat;
 use crate::terminal::input;
 use crate::terminal::output::{print, print_json, warn};
 
 pub(crate) fn run(args: &args::FillMask) -> Result<()> {
+    NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
     let (pretrained, device) = &open_pretrained(&args.model)?;
     let model = &pretrained.masked_lm(device)?;
     let tokenizer = pretrained.tokenizer()?;

@@ -10,6 +10,7 @@ use tealight_train::inference::continuation::{Continuation, Continuer, Settings}
 
 use crate::args::predict::Generate;
 use crate::runs::load::open_pretrained;
+use crate::runs::number_format::NumberFormat;
 use crate::terminal::input::read_stdin;
 use crate::terminal::output::{print, print_json};
 
@@ -20,6 +21,7 @@ pub(crate) fn run(args: &Generate) -> Result<()> {
         stop: args.stop.clone(),
         n: args.n,
     };
+    NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
     let (pretrained, device) = &open_pretrained(&args.model)?;
     let model = &pretrained.causal_lm(device)?;
     let vocabulary = pretrained.vocabulary();

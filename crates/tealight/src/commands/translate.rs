@@ -9,11 +9,13 @@ use tealight_train::task::seq2seq::Translation;
 
 use crate::args::predict::Translate;
 use crate::runs::load::RunOrFolder;
+use crate::runs::number_format::NumberFormat;
 use crate::terminal::input;
 use crate::terminal::output::{print, print_json};
 
 pub(crate) fn run(args: &Translate) -> Result<()> {
     let texts = input::texts(&args.texts, None)?;
+    NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
     let strategy = strategy(args);
     let translations = match RunOrFolder::open(&args.model)? {
         RunOrFolder::Run(run) => {

@@ -5,6 +5,7 @@ pub(crate) mod ended;
 pub(crate) mod job;
 pub(crate) mod load;
 pub(crate) mod notes;
+pub(crate) mod number_format;
 pub(crate) mod origin;
 pub(crate) mod preflight;
 pub(crate) mod summary;

@@ -1,6 +1,8 @@
 //! `training.precision`, `--precision` and `TEALIGHT_SIMD` on the CPU.
 
-use crate::program::{Folder, Outcome, Result};
+use serde_json::Value;
+
+use crate::program::{Folder, Outcome, Result, golden_model};
 
 /// A model whose products are large enough to be rounded to bf16.
 const WIDE: &[&str] = &["--set", "model.d_model=32", "--set", "training.batch_size=40"];
@@ -93,5 +95,76 @@ fn inference_computes_in_the_precision_that_is_asked_for() -> Result {
     assert_eq!(exact?.stdout != rounded?.stdout, has_bf16());
     let rate = ["bench", "product", "--shapes", "64x64x64", "--seconds", "0", "--precision"];
     folder.succeed(&[&rate[..], &["bf16"]].concat())?;
+    Ok(())
+}
+
+/// Runs the program without instructions for bf16, as if the CPU had none.
+fn without_bf16(folder: &Folder, args: &[&str]) -> Result<Outcome> {
+    let mut command = folder.command(args);
+    let outcome = Outcome::of(command.env("TEALIGHT_SIMD", tealight_ops::instructions()))?;
+    assert_eq!(outcome.code, Some(0), "{args:?}\n{}", outcome.stderr);
+    Ok(outcome)
+}
+
+/// What a command says that is asked for bf16 and computes in f32 on the CPU.
+const NO_BF16: &str = "the precision bf16 is asked for, but cpu computes in f32: it has no \
+                       instructions that make bf16 faster\n";
+
+#[test]
+fn a_precision_that_the_cpu_lacks_is_said_once_by_every_command() -> Result {
+    let folder = Folder::new()?;
+    train(&folder, &["-q", "--set", "training.precision=bf16"])?;
+    folder.write("texts.txt", "the rain\n")?;
+    let models = ["bert", "gpt2", "bert_cls", "t5"].map(golden_model);
+    let [bert, gpt2, classifier, t5] = models.each_ref().map(String::as_str);
+    let bf16 = ["--precision", "bf16"];
+    let product = ["bench", "product", "--shapes", "3x5x7", "--seconds", "0", "--threads", "1"];
+    let attention =
+        ["bench", "attention", "--kinds", "softmax", "--lengths", "5", "--repeats", "1"];
+    let size = ["--d-model", "6", "--n-heads", "2"];
+    for args in [
+        vec!["fill-mask", bert, "the [MASK] of"],
+        vec!["embed", bert, "the rain"],
+        vec!["generate", gpt2, "the", "--max-tokens", "2"],
+        vec!["classify", classifier, "the rain"],
+        vec!["translate", t5, "the rain", "--max-len", "2"],
+        vec!["bench", "fill-mask", bert, "the [MASK] of", "--repeats", "1"],
+        vec!["bench", "embed", bert, "--file", "texts.txt", "--repeats", "1"],
+        product.to_vec(),
+        [&attention[..], &size].concat(),
+        vec!["evaluate", "runs/tiny"],
+    ] {
+        let asked = if args[0] == "evaluate" { args.clone() } else { [&args[..], &bf16].concat() };
+        let without = without_bf16(&folder, &asked)?;
+        assert_eq!(without.stderr.matches(NO_BF16).count(), 1, "{args:?}\n{}", without.stderr);
+        let here = folder.succeed(&asked)?.stderr;
+        assert_eq!(here.contains(NO_BF16), !has_bf16(), "{args:?}\n{here}");
+        let exact = folder.succeed(&[&args[..], &["--precision", "f32"]].concat())?.stderr;
+        assert!(!exact.contains("the precision"), "{args:?}\n{exact}");
+    }
+    Ok(())
+}
+
+#[test]
+fn benchmarks_report_the_precision_that_they_computed_in() -> Result {
+    let folder = Folder::new()?;
+    let json = |outcome: Outcome| -> Result<Value> { Ok(serde_json::from_str(&outcome.stdout)?) };
+    let product = ["bench", "product", "--shapes", "3x5x7", "--seconds", "0", "--json"];
+    for precision in ["bf16", "tf32"] {
+        let args = [&product[..], &["--precision", precision]].concat();
+        let json = json(without_bf16(&folder, &args)?)?;
+        assert_eq!((&json["precision"], &json["computed_in"]), (&precision.into(), &"f32".into()));
+    }
+    let here = folder.json(&[&product[..], &["--precision", "bf16"]].concat())?;
+    assert_eq!(here["computed_in"], if has_bf16() { "bf16" } else { "f32" });
+
+    let steps = ["bench", "train", "tiny.toml", "--steps", "2", "--precision"];
+    let measured = without_bf16(&folder, &[&steps[..], &["bf16", "--json"]].concat())?;
+    assert_eq!(measured.stderr, NO_BF16);
+    let measured = json(measured)?;
+    assert_eq!((&measured["precision"], &measured["computed_in"]), (&"bf16".into(), &"f32".into()));
+    let shown = without_bf16(&folder, &[&steps[..], &["tf32"]].concat())?;
+    assert!(shown.stdout.contains(", on cpu in f32 ("), "{}", shown.stdout);
+    assert!(shown.stderr.contains("tf32 is a format of NVIDIA GPUs"), "{}", shown.stderr);
     Ok(())
 }

@@ -15,6 +15,7 @@ use self::kind::Kind;
 use self::measurement::{Cell, Measurement, Pass};
 use crate::args::bench::{AttentionOnce, BenchAttention, Layer};
 use crate::charts::files::save;
+use crate::runs::number_format::NumberFormat;
 use crate::system::device::DeviceName;
 use crate::system::subprocess::{self, THREADS, this_program};
 use crate::terminal::output::{log, print, print_indented_json};
@@ -27,6 +28,7 @@ pub(super) fn run(args: &BenchAttention) -> Result<()> {
     }
     // Fails early if the device is not available.
     args.layer.device.open()?;
+    NumberFormat::of(args.layer.precision, args.layer.device).warn_if_replaced();
     let passes = if args.backward { &Pass::ALL[..] } else { &Pass::ALL[..1] };
     let mut cells = Vec::new();
     for &pass in passes {

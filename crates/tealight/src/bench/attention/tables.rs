@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tealight_model::names::Named;
 use tealight_train::task::table::Table;
 
 use super::measurement::{Cell, Measurement, Pass};
@@ -10,6 +11,7 @@ use crate::args::bench::{BenchAttention, Layer};
 use crate::charts::axis::Spacing;
 use crate::charts::lines::{LineChart, Series, XAxis};
 use crate::charts::shapes::Drawing;
+use crate::runs::number_format::NumberFormat;
 use crate::system::subprocess::first_line;
 use crate::terminal::numbers::{MEBIBYTE, counted};
 
@@ -78,10 +80,11 @@ pub(super) fn markdown(args: &BenchAttention, threads: usize, cells: &[Cell]) ->
 
 /// What was measured, above the tables.
 fn setting(args: &BenchAttention, threads: usize) -> String {
-    let Layer { d_model, n_heads, causal, device, .. } = &args.layer;
+    let Layer { d_model, n_heads, causal, device, precision, .. } = &args.layer;
+    let format = NumberFormat::of(*precision, *device).used().name();
     let causal = if *causal { ", causal" } else { "" };
     format!(
-        "One layer of d_model {d_model} with {n_heads} heads{causal}, one sequence, f32 on {device} ({}). \
+        "One layer of d_model {d_model} with {n_heads} heads{causal}, one sequence, {format} on {device} ({}). \
          Time: median.\nMemory: peak memory of a process that computes once, minus its memory before the \
          layer was built.\n",
         counted(threads, "thread")
@@ -191,7 +194,7 @@ fn failures(cells: &[Cell]) -> String {
 
 /// All measurements.
 pub(super) fn json(args: &BenchAttention, threads: usize, cells: &[Cell]) -> Value {
-    let Layer { d_model, n_heads, causal, device, .. } = &args.layer;
+    let Layer { d_model, n_heads, causal, device, precision, .. } = &args.layer;
     let measurements = cells.iter().map(|Cell { kind, length, pass, measured }| {
         json!({
             "kind": kind,
@@ -206,7 +209,7 @@ pub(super) fn json(args: &BenchAttention, threads: usize, cells: &[Cell]) -> Val
         "n_heads": n_heads,
         "causal": causal,
         "batch": 1,
-        "dtype": "f32",
+        "dtype": NumberFormat::of(*precision, *device).used(),
         "device": device.to_string(),
         "threads": threads,
         "measurements": measurements.collect::<Vec<_>>(),

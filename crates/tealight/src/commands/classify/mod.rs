@@ -8,8 +8,10 @@ use tealight_train::pretrained::Purpose;
 
 use crate::args::predict::Classify;
 use crate::runs::load::RunOrFolder;
+use crate::runs::number_format::NumberFormat;
 
 pub(crate) fn run(args: &Classify) -> Result<()> {
+    NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
     match RunOrFolder::open(&args.model)? {
         RunOrFolder::Run(run) => {
             let settings = run.loaded.config.task.settings();

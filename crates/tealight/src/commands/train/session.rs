@@ -3,8 +3,6 @@
 use anyhow::Result;
 use candle_core::Device;
 use tealight_model::ConfigFault;
-use tealight_ops::bf16_instructions;
-use tealight_train::config::Precision;
 use tealight_train::run::RunDirectory;
 use tealight_train::run::manifest::device_name;
 use tealight_train::task::Task;
@@ -13,6 +11,7 @@ use tealight_train::{Error, Session};
 
 use super::Training;
 use crate::runs::job::agree;
+use crate::runs::number_format::NumberFormat;
 use crate::runs::preflight::{self, explain_out_of_memory};
 
 impl Training<'_> {
@@ -42,7 +41,8 @@ impl Training<'_> {
             }
             self.log(&format!("initialised from {}: {initialised}", model.origin.display()));
         }
-        self.log(&describe(&session, self.device));
+        let format = NumberFormat::of(session.config.training.precision, self.args.device);
+        self.log(&describe(&session, self.device, format));
         Ok(session)
     }
 
@@ -70,8 +70,8 @@ impl Training<'_> {
     }
 }
 
-/// The model, the number of steps and the device on one line.
-fn describe<T: Task>(session: &Session<T>, device: &Device) -> String {
+/// The model, the number of steps, the device and what it computes in on one line.
+fn describe<T: Task>(session: &Session<T>, device: &Device, format: NumberFormat) -> String {
     let Session { config, params, optimizer, .. } = session;
     let groups = optimizer.decay_groups();
     let n_trained = groups.decayed.n_parameters + groups.undecayed.n_parameters;
@@ -79,18 +79,8 @@ fn describe<T: Task>(session: &Session<T>, device: &Device) -> String {
         0 => String::new(),
         n => format!(", {} frozen", thousands(n as u64)),
     };
-    let precision = match (config.training.precision, device.is_cuda(), bf16_instructions()) {
-        (Precision::F32, ..) => String::new(),
-        (Precision::Tf32, true, _) => " in tf32".to_owned(),
-        (Precision::Bf16, true, _) => " in bf16".to_owned(),
-        (Precision::Bf16, false, Some(name)) => format!(" in bf16 ({name})"),
-        (Precision::Bf16, false, None) => {
-            " in f32: it has no instructions that make bf16 faster".to_owned()
-        }
-        (Precision::Tf32, false, _) => " in f32: tf32 is a format of NVIDIA GPUs".to_owned(),
-    };
     format!(
-        "{} · {} layers, d_model {}, {} heads · {} parameters ({} with weight decay, {} without{frozen}) · {} steps on {}{precision}",
+        "{} · {} layers, d_model {}, {} heads · {} parameters ({} with weight decay, {} without{frozen}) · {} steps on {}{}",
         config.model.attention_kinds(),
         config.model.n_layers,
         config.model.d_model,
@@ -100,5 +90,6 @@ fn describe<T: Task>(session: &Session<T>, device: &Device) -> String {
         thousands(groups.undecayed.n_parameters as u64),
         thousands(config.training.steps),
         device_name(device),
+        format.clause(),
     )
 }
