@@ -120,19 +120,30 @@ impl<'a> FillMask<'a> {
         Ok(of_texts)
     }
 
-    fn encode(&self, text: &str) -> Result<Encoded> {
-        let special = self.tokenizer.special();
-        let Some(mask) = special.mask else {
+    /// `text` as the model reads it: with the mask token of the tokenizer in place of each of [`MASK_NAMES`].
+    ///
+    /// # Errors
+    /// If the tokenizer has no mask token.
+    pub fn with_mask_token(&self, text: &str) -> Result<String> {
+        let (_, written) = self.mask_token(text)?;
+        Ok(MASK_NAMES.iter().fold(text.to_owned(), |text, one| text.replace(one, &written)))
+    }
+
+    /// The id and the name of the mask token; `text` is for the error.
+    fn mask_token(&self, text: &str) -> Result<(u32, String)> {
+        let Some(mask) = self.tokenizer.special().mask else {
             return Err(Error::text(text, "the tokenizer of this model has no mask token"));
         };
-        let written = self.tokenizer.token(mask).unwrap_or_default();
-        let with_mask =
-            MASK_NAMES.iter().fold(text.to_owned(), |text, one| text.replace(one, &written));
-        let mut ids = self.tokenizer.encode(&with_mask)?.ids;
+        Ok((mask, self.tokenizer.token(mask).unwrap_or_default()))
+    }
+
+    fn encode(&self, text: &str) -> Result<Encoded> {
+        let (mask, written) = self.mask_token(text)?;
+        let mut ids = self.tokenizer.encode(&self.with_mask_token(text)?)?.ids;
         let masks: Vec<usize> = (0..ids.len()).filter(|&at| ids[at] == mask).collect();
         let len = ids.len();
         let longest = self.longest;
-        let rule = match special.pad {
+        let rule = match self.tokenizer.special().pad {
             _ if masks.is_empty() => {
                 format!("it has no mask; write `{written}` where a token is to be filled in")
             }

@@ -12,8 +12,9 @@ use tealight_train::storage::npy;
 use crate::args::predict as args;
 use crate::runs::load::open_pretrained;
 use crate::runs::number_format::NumberFormat;
+use crate::runs::unread::{warn_of_truncated, warn_of_unknown};
 use crate::terminal::input;
-use crate::terminal::output::{log, print, warn};
+use crate::terminal::output::{log, print};
 
 pub(crate) fn run(args: &args::Embed) -> Result<()> {
     NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
@@ -70,16 +71,12 @@ fn log_choices(args: &args::Embed, stated: &SentenceSettings) {
     }
 }
 
-/// Embeds texts, and says how many of them were truncated.
+/// Embeds texts, and says what of them the model does not read.
 fn embed(embedder: &Embedder, prompt: &str, texts: &[String]) -> Result<Embeddings> {
     let embedded = embedder.embed_with_prompt(prompt, texts)?;
-    let (n_truncated, longest) = (embedded.n_truncated(), embedder.max_seq_len());
-    if n_truncated > 0 {
-        let n = texts.len();
-        warn(&format!(
-            "{n_truncated} of {n} texts are longer than {longest} tokens and were truncated"
-        ));
-    }
+    warn_of_truncated(embedded.n_truncated(), texts.len(), embedder.max_seq_len());
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    warn_of_unknown(embedder.tokenizer(), &texts)?;
     Ok(embedded)
 }
 

@@ -9,6 +9,7 @@ use tealight_train::text::tokenizer::Tokenizer;
 use crate::args::predict as args;
 use crate::runs::load::open_pretrained;
 use crate::runs::number_format::NumberFormat;
+use crate::runs::unread::warn_of_unknown;
 use crate::terminal::input;
 use crate::terminal::output::{print, print_json, warn};
 
@@ -21,6 +22,9 @@ pub(crate) fn run(args: &args::FillMask) -> Result<()> {
     let proposals = proposals(args, tokenizer)?;
     let fill_mask = FillMask::new(model, &pretrained.model, tokenizer, device);
     let filled = fill_mask.fill(&texts, &proposals)?;
+    let read = texts.iter().map(|text| fill_mask.with_mask_token(text));
+    let read = read.collect::<tealight_train::Result<Vec<String>>>()?;
+    warn_of_unknown(tokenizer, &read.iter().map(String::as_str).collect::<Vec<_>>())?;
     if args.json {
         return print_json(&as_pipeline(&filled));
     }

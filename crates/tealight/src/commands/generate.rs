@@ -11,6 +11,7 @@ use tealight_train::inference::continuation::{Continuation, Continuer, Settings}
 use crate::args::predict::Generate;
 use crate::runs::load::open_pretrained;
 use crate::runs::number_format::NumberFormat;
+use crate::runs::unread::warn_of_unknown;
 use crate::terminal::input::read_stdin;
 use crate::terminal::output::{print, print_json};
 
@@ -30,6 +31,7 @@ pub(crate) fn run(args: &Generate) -> Result<()> {
         "-" => read_stdin()?.trim_end_matches(['\r', '\n']).to_owned(),
         prompt => prompt.to_owned(),
     };
+    warn_of_unknown(continuer.tokenizer, &[&prompt])?;
     let streams = settings.n == 1 && !args.json;
     if streams {
         print(&prompt)?;

@@ -9,3 +9,4 @@ pub(crate) mod number_format;
 pub(crate) mod origin;
 pub(crate) mod preflight;
 pub(crate) mod summary;
+pub(crate) mod unread;

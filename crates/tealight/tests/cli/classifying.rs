@@ -116,6 +116,23 @@ fn a_run_keeps_its_tokenizer_and_knows_what_it_was_held_against() -> Result {
 }
 
 #[test]
+fn what_of_a_text_is_not_read_is_said() -> Result {
+    let folder = trained()?;
+    let said = |texts: &[&str]| -> Result<String> {
+        Ok(folder.succeed(&[&["classify", "runs/texts"], texts].concat())?.stderr)
+    };
+    assert_eq!(said(&["aaaa", "z 3"])?, "");
+    let long = "a".repeat(30);
+    assert_eq!(said(&[&long, "zz"])?, "1 of 2 texts are longer than 8 tokens and were truncated\n");
+    let unknown = "tokens of the text are not in the model's vocabulary, and are read as `[UNK]`\n";
+    assert_eq!(said(&["aΩΩ"])?, format!("2 of 3 {unknown}"));
+    folder.write("lines.txt", format!("{long}\n{long}\naa\n"))?;
+    let stderr = said(&["--file", "lines.txt"])?;
+    assert_eq!(stderr, "2 of 3 texts are longer than 8 tokens and were truncated\n");
+    Ok(())
+}
+
+#[test]
 fn what_cannot_be_classified_is_refused() -> Result {
     let folder = trained()?;
     let twice = ["classify", "runs/texts", "a", "--pair", "b", "--pair", "c"];

@@ -113,6 +113,28 @@ fn masks_are_filled_in_texts_lines_and_files() -> Result {
 }
 
 #[test]
+fn tokens_that_a_model_does_not_know_are_counted_on_stderr() -> Result {
+    let unknown = "not in the model's vocabulary, and are read as `[UNK]`\n";
+    let folder = trained("masked")?;
+    for (args, counted) in [
+        (["fill-mask", "runs/masked", "ЖЖ [MASK]"], "1 of 2 tokens of the text are "),
+        (["embed", "runs/masked", "Ж"], "1 of 1 tokens of the text are "),
+    ] {
+        let stderr = folder.succeed(&args)?.stderr;
+        assert!(stderr.contains(&format!("{counted}{unknown}")), "{args:?}\n{stderr}");
+    }
+    let known = folder.succeed(&["fill-mask", "runs/masked", "<mask>"])?.stderr;
+    assert!(!known.contains("vocabulary"), "{known}");
+    let folder = trained("causal")?;
+    let generate = |prompt: &str| -> Result<String> {
+        Ok(folder.succeed(&["generate", "runs/causal", prompt, "--max-tokens", "2"])?.stderr)
+    };
+    assert_eq!(generate("ЖЖ")?, format!("1 of 1 tokens of the text are {unknown}"));
+    assert_eq!(generate("")?, "");
+    Ok(())
+}
+
+#[test]
 fn texts_that_cannot_be_filled_are_refused_with_the_reason() -> Result {
     let folder = trained("masked")?;
     let refuse = |args: &[&str], parts: &[&str]| {

@@ -83,6 +83,11 @@ impl Embedder {
         &self.settings
     }
 
+    /// The tokenizer, which converts texts to lower case if the settings say so.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
     /// The number of tokens, special ones included, to which longer texts are truncated.
     pub fn max_seq_len(&self) -> usize {
         self.longest

@@ -16,7 +16,7 @@ pub(super) struct Tokens {
 #[derive(Debug)]
 pub(super) struct Encoder {
     pub(super) tokenizer: Tokenizer,
-    seq_len: usize,
+    pub(super) seq_len: usize,
     /// Special tokens at the end of the template, which truncation keeps.
     n_closing: usize,
     n_token_types: usize,
@@ -78,6 +78,15 @@ impl Encoder {
         Ok(Tokens { ids: pair.ids, type_ids })
     }
 
+    /// Whether [`Self::encode`] leaves out tokens of a text or a pair.
+    pub(super) fn truncates(&self, Text { text, text_pair }: &Text) -> Result<bool> {
+        let whole = match text_pair {
+            Some(pair) => self.tokenizer.encode_pair(text, pair)?,
+            None => self.tokenizer.encode(text)?,
+        };
+        Ok(whole.ids.len() > self.seq_len)
+    }
+
     fn encode_one(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = self.tokenizer.encode(text)?.ids;
         if ids.len() > self.seq_len {
@@ -109,6 +118,11 @@ mod tests {
         let ids = encoder.encode_one("text 123").unwrap();
         assert_eq!(tokens(&encoder, &ids), "[CLS] t e x t [SEP]");
         assert_eq!(encoder.encode_one("te").unwrap().len(), 4);
+        let truncates = |text: &str| {
+            let text = Text { text: text.to_owned(), text_pair: None };
+            encoder.truncates(&text).unwrap()
+        };
+        assert_eq!(["text 123", "text", "t"].map(truncates), [true, false, false]);
     }
 
     #[test]
@@ -119,5 +133,6 @@ mod tests {
         assert_eq!(tokens(&with_types, &ids), "[CLS] a b c [SEP] d e f g h i [SEP]");
         assert_eq!(type_ids, [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]);
         assert_eq!(encoder(12, 0).encode(&text).unwrap().type_ids, [0; 0]);
+        assert_eq!([12, 14].map(|len| encoder(len, 0).truncates(&text).unwrap()), [true, false]);
     }
 }

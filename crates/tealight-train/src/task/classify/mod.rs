@@ -117,6 +117,23 @@ impl Classify {
         &self.data.labels
     }
 
+    /// The tokenizer of the texts.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.data.encoder.tokenizer
+    }
+
+    /// The number of tokens, special ones included, to which longer texts and pairs are truncated.
+    pub fn max_seq_len(&self) -> usize {
+        self.data.encoder.seq_len
+    }
+
+    /// The number of `texts` that have more tokens, and lose the rest.
+    pub fn n_truncated(&self, texts: &[Text]) -> Result<usize> {
+        let truncated = texts.iter().map(|text| self.data.encoder.truncates(text));
+        let truncated = truncated.collect::<Result<Vec<bool>>>()?;
+        Ok(truncated.into_iter().filter(|&is_truncated| is_truncated).count())
+    }
+
     /// The sizes that the model is built with.
     pub fn model_spec(&self) -> ClassifierSpec {
         let Config { seq_len, read_out, n_token_types, .. } = self.config;

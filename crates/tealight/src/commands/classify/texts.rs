@@ -10,6 +10,7 @@ use tealight_train::task::classify::{Classify, Text};
 use tealight_train::task::labels::{Classified, Objective};
 
 use crate::args::predict as args;
+use crate::runs::unread::{warn_of_truncated, warn_of_unknown};
 use crate::terminal::input::{self, is_picture};
 use crate::terminal::output::{print, print_json};
 
@@ -23,6 +24,10 @@ pub(super) fn run(args: &args::Classify, task: &Classify, model: &Classifier) ->
     }
     let texts = texts(args, task)?;
     let mut classified = task.classify(model, &texts)?;
+    warn_of_truncated(task.n_truncated(&texts)?, texts.len(), task.max_seq_len());
+    let all = texts.iter().flat_map(|one| [Some(&one.text), one.text_pair.as_ref()]);
+    let all: Vec<&str> = all.flatten().map(String::as_str).collect();
+    warn_of_unknown(task.tokenizer(), &all)?;
     if let Some(top_k) = args.top_k {
         for one in &mut classified {
             one.scores.truncate(top_k.get());

@@ -16,6 +16,7 @@ mod special;
 mod stream;
 mod train;
 mod truncated;
+mod unknown;
 
 use std::fs;
 use std::ops::Range;
@@ -38,6 +39,7 @@ use self::special::SpecialNames;
 pub use self::special::{MASK_NAMES, SpecialTokens};
 pub use self::stream::TextStream;
 pub use self::truncated::{Side, Truncated};
+pub use self::unknown::Unknown;
 
 /// The maximal size of a file, in bytes. The largest common ones have 33 MB.
 const MAX_FILE: u64 = 1 << 27;
