@@ -13,7 +13,7 @@ use crate::runs::origin::STDIN;
 use crate::shipped;
 use crate::starter;
 use crate::terminal::failure::at_its_place;
-use crate::terminal::output::{log, print, print_json};
+use crate::terminal::output::{log, print, print_json, warn};
 
 pub(crate) fn run(args: &Init) -> Result<()> {
     let Some(what) = &args.what else {
@@ -73,6 +73,13 @@ fn text(what: &str, data: Option<&Path>) -> Result<String> {
     checked
         .map_err(|error| at_its_place(error, &source))
         .context("this is a bug of `tealight init`")?;
+    // The file is a proposal: the data can be mended, or another column chosen.
+    if data.is_some()
+        && let Some(classifier) = config.task.settings().classifier()
+        && let Err(error) = classifier.check_rows()
+    {
+        warn(&format!("`tealight train` will refuse the data: {error}"));
+    }
     Ok(text)
 }
 

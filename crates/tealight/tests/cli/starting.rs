@@ -126,6 +126,39 @@ fn a_shipped_configuration_is_written_as_it_is() -> Result {
 }
 
 #[test]
+fn rows_that_training_refuses_are_named_when_a_configuration_is_written() -> Result {
+    let folder = Folder::new()?;
+    let finite = "needs a finite number in f32: at most 3.4e38 in size";
+    let rows = |last: &str| {
+        "text,score\n".to_owned() + &lines(30, |at| format!("{},{at}.5", sentence(at))) + last
+    };
+    for (last, reason) in [
+        (" ,3\n", "line 32: the text is empty".to_owned()),
+        (
+            "rain,1e300\n",
+            format!(
+                "line 32: `score` is \"1e300\", and `task.objective` = \"regression\" {finite}"
+            ),
+        ),
+        (
+            "rain,nan\n",
+            format!("line 32: `score` is \"nan\", and `task.objective` = \"regression\" {finite}"),
+        ),
+    ] {
+        folder.write("rated.csv", rows(last))?;
+        let init = ["init", "classify", "--data", "rated.csv", "--force"];
+        let stderr = folder.succeed(&init)?.stderr;
+        let expected = format!("`tealight train` will refuse the data: `rated.csv`, {reason}\n");
+        assert!(stderr.contains(&expected), "{stderr}");
+        folder.refuse(&["train", "classify.toml"], &[&reason])?;
+    }
+    folder.write("rated.csv", rows(""))?;
+    let stderr = folder.succeed(&["init", "classify", "--data", "rated.csv", "--force"])?.stderr;
+    assert!(!stderr.contains("refuse"), "{stderr}");
+    Ok(())
+}
+
+#[test]
 fn nothing_is_overwritten_unasked() -> Result {
     let folder = Folder::new()?;
     folder.write("dotmod.toml", "mine")?;
@@ -142,8 +175,9 @@ fn what_cannot_be_started_is_refused() -> Result {
     let folder = Folder::new()?;
     folder.write("empty.txt", "\n")?;
     folder.write("bad.csv", "a\n1\n")?;
+    folder.write("headless.csv", "was dull,neg\nfilm,pos\nno film,neg\n")?;
     fs::create_dir(folder.path("nothing"))?;
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["init", "wether"], "neither a task (weather, "),
         (&["init", "dotmod"], "`weather/dotmod`"),
         (&["init", "classify"], "`tealight init classify --data FILE`"),
@@ -152,6 +186,10 @@ fn what_cannot_be_started_is_refused() -> Result {
         (&["init", "causal_lm", "--data", "missing.txt"], "`missing.txt` does not exist"),
         (&["init", "causal_lm", "--data", "empty.txt"], "holds no text"),
         (&["init", "classify", "--data", "bad.csv"], "`bad.csv` has no column"),
+        (
+            &["init", "classify", "--data", "headless.csv"],
+            "`headless.csv` begins with a row of data: `neg` would name the column of labels",
+        ),
         (&["init", "images", "--data", "nothing"], "`nothing` has no class folder"),
     ];
     for (args, part) in cases {

@@ -102,6 +102,14 @@ pub fn labelled(path: &Path) -> Result<Labelled> {
     let Some(label) = named(LABELS).filter(is_other).or_else(fewest) else {
         return Err(refused(path, &format!("has no column of labels among {}", known())));
     };
+    if is_csv(path) && label.different.contains(&label.name) {
+        let rule = format!(
+            "begins with a row of data: `{}` would name the column of labels and is the label of a row, too. The first \
+             line of a .csv names the columns",
+            label.name
+        );
+        return Err(refused(path, &rule));
+    }
     let most_words = text.most_words + pair.map_or(0, |pair| pair.most_words);
     let n_characters = text.n_characters + pair.map_or(0, |pair| pair.n_characters);
     Ok(Labelled {
@@ -113,6 +121,10 @@ pub fn labelled(path: &Path) -> Result<Labelled> {
         most_words,
         bytes: n_characters as f64,
     })
+}
+
+fn is_csv(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "csv")
 }
 
 fn target(label: &Column) -> Target {
@@ -162,6 +174,17 @@ mod tests {
         assert_eq!(target(["x;y", "x"]), Target::Labels);
         let lists = "{\"text\":\"a\",\"label\":[\"x\"]}\n{\"text\":\"b\",\"label\":[]}";
         assert_eq!(survey("a.jsonl", lists).unwrap().target, Target::Labels);
+    }
+
+    #[test]
+    fn a_first_row_of_data_is_no_heading() {
+        let rows = "was dull film,neg\ngood film,pos\nbad actor,neg\n";
+        let error = survey("a.csv", rows).unwrap_err().to_string();
+        assert!(error.contains("a.csv` begins with a row of data: `neg` would name"), "{error}");
+        let headed = survey("a.csv", &format!("what,kind\n{rows}")).unwrap();
+        assert_eq!((headed.n, &*headed.label), (3, "kind"));
+        let named = "{\"text\":\"a\",\"label\":\"label\"}\n{\"text\":\"b\",\"label\":\"x\"}";
+        assert_eq!(survey("a.jsonl", named).unwrap().target, Target::Classes(2));
     }
 
     #[test]

@@ -90,6 +90,16 @@ impl Data {
     }
 }
 
+impl Config {
+    /// Reads the file of `[task.data]` as training does.
+    ///
+    /// # Errors
+    /// That of the first row which cannot be learnt.
+    pub fn check_rows(&self) -> Result<()> {
+        read(PATH, &self.data.path, &self.data, self.objective).map(|_| ())
+    }
+}
+
 /// The labels that the settings list, or those of the texts to train on.
 fn labels(config: &Config, train: &[Example]) -> Result<Labels> {
     let objective = config.objective;

@@ -169,9 +169,12 @@ impl WrittenLabel<'_> {
             }
         };
         // Targets are computed with in f32.
-        number.filter(|&number| (number as f32).is_finite()).ok_or_else(|| {
-            format!("`{field}` is {shown}, and `task.objective` = \"regression\" needs a number")
-        })
+        let rule = match number {
+            Some(number) if (number as f32).is_finite() => return Ok(number),
+            Some(_) => "a finite number in f32: at most 3.4e38 in size",
+            None => "a number",
+        };
+        Err(format!("`{field}` is {shown}, and `task.objective` = \"regression\" needs {rule}"))
     }
 }
 
@@ -394,18 +397,20 @@ mod tests {
         assert_eq!(labels("csv", csv, Objective::Regression).unwrap(), expected);
         let jsonl = b"{\"text\":\"x\",\"label\":-1.5}\n{\"text\":\"y\",\"label\":3}";
         assert_eq!(labels("jsonl", jsonl, Objective::Regression).unwrap(), expected);
-        let needs = "and `task.objective` = \"regression\" needs a number";
-        for (ending, content, line, shown) in [
-            ("csv", &b"text,label\nx,warm\n"[..], 2, "\"warm\""),
-            ("csv", b"text,label\nx,nan\n", 2, "\"nan\""),
-            ("csv", b"text,label\nx,1e99\n", 2, "\"1e99\""),
-            ("jsonl", br#"{"text":"x","label":"3"}"#, 1, "\"3\""),
-            ("jsonl", br#"{"text":"x","label":[3]}"#, 1, "[3]"),
+        let needs = "and `task.objective` = \"regression\" needs";
+        let (number, finite) = ("a number", "a finite number in f32: at most 3.4e38 in size");
+        for (ending, content, line, shown, rule) in [
+            ("csv", &b"text,label\nx,warm\n"[..], 2, "\"warm\"", number),
+            ("csv", b"text,label\nx,nan\n", 2, "\"nan\"", finite),
+            ("csv", b"text,label\nx,1e99\n", 2, "\"1e99\"", finite),
+            ("jsonl", br#"{"text":"x","label":1e99}"#, 1, "1e+99", finite),
+            ("jsonl", br#"{"text":"x","label":"3"}"#, 1, "\"3\"", number),
+            ("jsonl", br#"{"text":"x","label":[3]}"#, 1, "[3]", number),
         ] {
             let error = labels(ending, content, Objective::Regression).unwrap_err();
             assert_eq!(
                 error,
-                format!("`…/texts.{ending}`, line {line}: `label` is {shown}, {needs}")
+                format!("`…/texts.{ending}`, line {line}: `label` is {shown}, {needs} {rule}")
             );
         }
         let list = br#"{"text":"x","label":["a"]}"#;
