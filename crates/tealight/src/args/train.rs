@@ -49,7 +49,7 @@ pub(crate) struct Train {
     /// Parent directory of all runs
     #[arg(long, value_name = "DIR", default_value = "runs", value_hint = ValueHint::DirPath)]
     pub(crate) runs: PathBuf,
-    /// Print one JSON object at the end in place of the table: the run, how it ended, and its final evaluation
+    /// Print one JSON object at the end in place of the table: the run, how it ended, and its final evaluation or error
     #[arg(long)]
     pub(crate) json: bool,
 }

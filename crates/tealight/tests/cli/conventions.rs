@@ -110,6 +110,16 @@ fn training_ends_with_one_object() -> Result {
     assert_eq!((&finished["ended"], &finished["step"]), (&"finished".into(), &6.into()));
     assert_eq!(finished["run"], "runs/tiny");
     assert_eq!(finished["evaluation"], folder.json(&["evaluate", "runs/tiny", "--json"])?);
+
+    let optimizer = "optimizer={kind=\"sgd\",lr=1e30}";
+    let bad = ["train", "tiny.toml", "--name", "bad", "--json", "-q", "--set", optimizer];
+    let Outcome { code, stdout, stderr } = folder.run(&bad)?;
+    let failed: Value = serde_json::from_str(&stdout)?;
+    assert_eq!(code, Some(1));
+    assert_eq!((&failed["ended"], &failed["run"]), (&"failed".into(), &"runs/bad".into()));
+    let written = folder.read_json("runs/bad/ended.json")?;
+    assert_eq!((&failed["step"], &failed["error"]), (&written["step"], &written["error"]));
+    assert!(stderr.contains(failed["error"].as_str().ok_or("an error")?), "{stderr}");
     Ok(())
 }
 

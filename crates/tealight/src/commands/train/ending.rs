@@ -1,7 +1,7 @@
 //! What follows the last step: the evaluation, and what is printed.
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 use tealight_ops::with_product_precision;
 use tealight_train::config::RunConfig;
 use tealight_train::run::{RunDirectory, load_weights};
@@ -55,6 +55,26 @@ impl Training<'_> {
         ended: &str,
         report: Option<&T::Report>,
     ) -> Result<()> {
+        self.print_object(session, directory, ended, ("evaluation", json!(report)))
+    }
+
+    /// With `--json`: the error that has ended training, on rank 0.
+    pub(super) fn print_failure<T: RegisteredTask>(
+        &self,
+        session: &Session<T>,
+        directory: Option<&RunDirectory>,
+        error: &str,
+    ) -> Result<()> {
+        self.print_object(session, directory, "failed", ("error", json!(error)))
+    }
+
+    fn print_object<T: RegisteredTask>(
+        &self,
+        session: &Session<T>,
+        directory: Option<&RunDirectory>,
+        ended: &str,
+        (key, value): (&str, Value),
+    ) -> Result<()> {
         if !self.args.json || !self.ranks.is_first() {
             return Ok(());
         }
@@ -63,7 +83,7 @@ impl Training<'_> {
             "ended": ended,
             "step": session.progress.step,
             "notes": notes(session),
-            "evaluation": report,
+            key: value,
         }))
     }
 

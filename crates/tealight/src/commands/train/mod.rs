@@ -108,11 +108,13 @@ impl TaskVisitor for Training<'_> {
         if let Err(error) = trained {
             self.log_last_checkpoint(directory, &error);
             let error = self.at_its_place(error);
+            let message = format!("{error:#}");
+            // Report the original error, not a failure to write it down.
             if let Some(directory) = directory {
-                let ended = Ended::new("error", session.progress.step, Some(&format!("{error:#}")));
-                // Report the original error, not a failure to write it down.
+                let ended = Ended::new("error", session.progress.step, Some(&message));
                 let _ = ended.write(directory.path());
             }
+            let _ = self.print_failure(&session, directory, &message);
             return Err(error);
         }
         let signal = self.signal(&signals)?;
