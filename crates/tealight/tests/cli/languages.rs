@@ -159,6 +159,8 @@ fn a_causal_language_model_is_trained_and_goes_on_with_texts() -> Result {
     for text in ["bits per byte", "tokens by frequency", "tokens of held-out text"] {
         assert!(stdout.contains(text), "{stdout}");
     }
+    let heading = "\n\na text that the model wrote (temperature 0.8, seed 0):\n\n";
+    assert!(stdout.contains(heading), "{stdout}");
     assert!(stderr.contains("tealight generate runs/causal"), "{stderr}");
     let generate = |args: &[&str]| folder.succeed(&[&["generate", "runs/causal"], args].concat());
     let text = generate(&["Monday", "--max-tokens", "9"])?.stdout;

@@ -22,6 +22,9 @@ use crate::task::{Task, TaskReport};
 
 /// Tokens of the sample.
 const SAMPLE_TOKENS: usize = 200;
+/// The temperature at which they are drawn, and the seed.
+const TEMPERATURE: f64 = 0.8;
+const SEED: u64 = 0;
 
 /// How well the next token of held-out text is predicted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -42,6 +45,9 @@ pub struct Report {
     /// A text that the model generates. It begins at the begin token or, if the tokenizer has none, with the
     /// first tokens of the held-out text.
     pub sample: String,
+    /// What the sample begins with, if these are tokens of the held-out text; empty otherwise.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub sample_prompt: String,
 }
 
 impl TaskReport<CausalLm> for Report {
@@ -51,6 +57,7 @@ impl TaskReport<CausalLm> for Report {
         let share = |count: u64| count as f64 / n_tokens as f64;
         let loss = metrics.mean("loss").unwrap_or(f64::NAN);
         let n_bytes = task.texts.validation.n_predicted_bytes();
+        let (sample_prompt, sample) = sample(task, model)?;
         Ok(Self {
             loss,
             perplexity: loss.exp(),
@@ -58,7 +65,8 @@ impl TaskReport<CausalLm> for Report {
             accuracy: metrics.mean("accuracy").unwrap_or(f64::NAN),
             n_tokens,
             unigram_loss: counts.values().map(|&n| -share(n) * share(n).ln()).sum(),
-            sample: sample(task, model)?,
+            sample,
+            sample_prompt,
         })
     }
 
@@ -85,8 +93,21 @@ impl fmt::Display for Report {
         let none = || "–".to_owned();
         table.row(["tokens by frequency".to_owned(), loss, perplexity, none(), none()]);
         let n = thousands(self.n_tokens);
-        let sample = self.sample.trim_end();
-        writeln!(f, "{table}over all {n} tokens of held-out text\n\n{sample}")
+        writeln!(f, "{table}over all {n} tokens of held-out text")?;
+        let Self { sample, sample_prompt: prompt, .. } = self;
+        if sample.strip_prefix(prompt).unwrap_or(sample).trim().is_empty() {
+            return Ok(());
+        }
+        let after = if prompt.is_empty() {
+            String::new()
+        } else {
+            format!(" after `{}`, the beginning of that text", prompt.escape_debug())
+        };
+        let sample = sample.trim_end();
+        writeln!(
+            f,
+            "\na text that the model wrote{after} (temperature {TEMPERATURE}, seed {SEED}):\n\n{sample}"
+        )
     }
 }
 
@@ -106,12 +127,12 @@ fn evaluated(task: &CausalLm, model: &Model) -> Result<(Metrics, BTreeMap<u32, u
     Ok((measures.read()?, counts))
 }
 
-/// A text from the model, with a fixed seed.
-fn sample(task: &CausalLm, model: &Model) -> Result<String> {
-    let Some(beginning) = beginning(task)? else { return Ok(String::new()) };
-    let sampling = Sampling { temperature: 0.8, ..Sampling::default() };
+/// A text from the model, with a fixed seed: what it begins with, and the whole of it.
+fn sample(task: &CausalLm, model: &Model) -> Result<(String, String)> {
+    let Some(beginning) = beginning(task)? else { return Ok((String::new(), String::new())) };
+    let sampling = Sampling { temperature: TEMPERATURE, ..Sampling::default() };
     let settings = Settings {
-        strategy: Strategy::Sample { stream: Stream::new(0, Purpose::Sampling), sampling },
+        strategy: Strategy::Sample { stream: Stream::new(SEED, Purpose::Sampling), sampling },
         max_tokens: SAMPLE_TOKENS,
         stop: Vec::new(),
         n: 1,
@@ -122,7 +143,8 @@ fn sample(task: &CausalLm, model: &Model) -> Result<String> {
     let written =
         continuer.continue_text(&beginning, &settings, &mut |_, _| ControlFlow::Continue(()))?;
     let written: String = written.into_iter().map(|one| one.text).collect();
-    Ok(beginning + &written)
+    let whole = format!("{beginning}{written}");
+    Ok((beginning, whole))
 }
 
 /// An empty prompt; if the tokenizer has no token to begin with, the shortest beginning of the held-out text

@@ -101,6 +101,16 @@ fn a_tokenizer_without_marks_is_reported_on_like_any_other() {
     assert_bytes(&report, 14. * (1. - 3. / 14.));
     assert!(report.sample.len() > 1, "{report:?}");
     assert!(report.loss.is_finite() && report.unigram_loss > 0.);
+
+    let Report { sample, sample_prompt: prompt, .. } = &report;
+    let (shown, sample) = (report.to_string(), sample.trim_end());
+    let heading = format!(
+        "held-out text\n\na text that the model wrote after `{prompt}`, the beginning of that text \
+         (temperature 0.8, seed 0):\n\n"
+    );
+    assert!(!prompt.is_empty() && shown.ends_with(&format!("{heading}{sample}\n")), "{shown}");
+    let silent = Report { sample: report.sample_prompt.clone(), ..report };
+    assert!(silent.to_string().ends_with("over all 11 tokens of held-out text\n"), "{silent}");
 }
 
 /// The maps of a packed sequence were those of a model that reads it as one text.
