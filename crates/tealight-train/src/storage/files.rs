@@ -16,8 +16,15 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Reads a whole file as UTF-8 text.
+///
+/// # Errors
+/// If it cannot be read, or is not UTF-8; then with the first such line.
 pub fn read_text(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(Error::io("read", path))
+    String::from_utf8(read(path)?).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = valid.split(|&byte| byte == b'\n').count();
+        Error::line(path, line, "this is not UTF-8")
+    })
 }
 
 /// Writes and syncs a file. Not atomic: a crash may leave half a file.
@@ -203,6 +210,18 @@ mod tests {
         assert_eq!(error.to_string(), format!("cannot create `{}`", path.display()));
         let cause = std::error::Error::source(&error).unwrap().to_string();
         assert_eq!(cause, format!("the folder `{}` does not exist", folder.display()));
+    }
+
+    #[test]
+    fn the_line_of_a_text_that_is_not_utf_8_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("latin.txt");
+        for (bytes, line) in [(&b"a\n\nb\xff\n"[..], 3), (b"\xff", 1)] {
+            fs::write(&path, bytes).unwrap();
+            let message = read_text(&path).unwrap_err().to_string();
+            let expected = format!("latin.txt`, line {line}: this is not UTF-8");
+            assert!(message.ends_with(&expected), "{message}");
+        }
     }
 
     #[test]

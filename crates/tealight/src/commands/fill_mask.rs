@@ -18,17 +18,18 @@ pub(crate) fn run(args: &args::FillMask) -> Result<()> {
     let (pretrained, device) = &open_pretrained(&args.model)?;
     let model = &pretrained.masked_lm(device)?;
     let tokenizer = pretrained.tokenizer()?;
-    let texts = input::texts(&args.texts, args.file.as_deref())?;
+    let given = input::placed_texts(&args.texts, args.file.as_deref())?;
+    let texts = &given.all;
     let proposals = proposals(args, tokenizer)?;
     let fill_mask = FillMask::new(model, &pretrained.model, tokenizer, device);
-    let filled = fill_mask.fill(&texts, &proposals)?;
+    let filled = fill_mask.fill(texts, &proposals).map_err(|error| given.at_its_place(error))?;
     let read = texts.iter().map(|text| fill_mask.with_mask_token(text));
     let read = read.collect::<tealight_train::Result<Vec<String>>>()?;
     warn_of_unknown(tokenizer, &read.iter().map(String::as_str).collect::<Vec<_>>())?;
     if args.json {
         return print_json(&as_pipeline(&filled));
     }
-    print(&as_text(&texts, &filled))
+    print(&as_text(texts, &filled))
 }
 
 /// The candidates to score. A target word of several tokens is scored by its first token, as in

@@ -10,21 +10,83 @@ use tealight_train::storage::files::read_text;
 /// The given texts, with `-` replaced by the non-empty lines of standard input, followed by the non-empty lines
 /// of `file`. No text at all is an error.
 pub(crate) fn texts(arguments: &[String], file: Option<&Path>) -> Result<Vec<String>> {
-    let mut texts = Vec::new();
+    Ok(placed_texts(arguments, file)?.all)
+}
+
+/// [`texts`], with the line that each was read from.
+pub(crate) fn placed_texts<'a>(arguments: &[String], file: Option<&'a Path>) -> Result<Texts<'a>> {
+    let mut texts = Texts { all: Vec::new(), places: Vec::new() };
     for text in arguments {
         if text == "-" {
-            texts.extend(lines(&read_stdin()?));
+            texts.add_lines(&read_stdin()?, Place::StandardInput);
         } else {
-            texts.push(text.clone());
+            texts.add(text.clone(), Place::Argument);
         }
     }
     if let Some(path) = file {
-        texts.extend(lines(&read_text(path)?));
+        texts.add_lines(&read_text(path)?, |line| Place::File(path, line));
     }
-    if texts.is_empty() {
+    if texts.all.is_empty() {
         bail!("no text given, or only blank lines");
     }
     Ok(texts)
+}
+
+/// Texts, and where they are from.
+pub(crate) struct Texts<'a> {
+    pub(crate) all: Vec<String>,
+    /// That of each.
+    places: Vec<Place<'a>>,
+}
+
+/// Where a text is from; lines are counted from 1.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Argument,
+    StandardInput(usize),
+    File(&'a Path, usize),
+}
+
+impl<'a> Texts<'a> {
+    fn add(&mut self, text: String, place: Place<'a>) {
+        self.all.push(text);
+        self.places.push(place);
+    }
+
+    fn add_lines(&mut self, text: &str, place: impl Fn(usize) -> Place<'a>) {
+        for (at, line) in text.lines().enumerate() {
+            if !line.trim().is_empty() {
+                self.add(line.to_owned(), place(at + 1));
+            }
+        }
+    }
+
+    /// Adds to an error about one of the texts the line that the text was read from.
+    pub(crate) fn at_its_place(&self, error: tealight_train::Error) -> anyhow::Error {
+        let place = match &error {
+            tealight_train::Error::Text { text, .. } => {
+                let at = self.all.iter().position(|one| one == text);
+                at.and_then(|at| self.places[at].line())
+            }
+            _ => None,
+        };
+        let error = anyhow::Error::from(error);
+        match place {
+            Some(place) => error.context(place),
+            None => error,
+        }
+    }
+}
+
+impl Place<'_> {
+    /// The line, for errors; `None` for an argument.
+    fn line(self) -> Option<String> {
+        match self {
+            Self::Argument => None,
+            Self::StandardInput(line) => Some(format!("standard input, line {line}")),
+            Self::File(path, line) => Some(format!("`{}`, line {line}", path.display())),
+        }
+    }
 }
 
 /// Paths of pictures.
@@ -94,8 +156,4 @@ pub(crate) fn read_stdin() -> Result<String> {
     let mut input = String::new();
     stdin().read_to_string(&mut input).context("cannot read standard input")?;
     Ok(input)
-}
-
-fn lines(text: &str) -> impl Iterator<Item = String> {
-    text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned)
 }

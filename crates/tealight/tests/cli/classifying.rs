@@ -140,6 +140,9 @@ fn what_cannot_be_classified_is_refused() -> Result {
     folder.refuse(&["classify", "runs/texts"], &["TEXT"])?;
     folder.write("empty.jsonl", "\n")?;
     folder.refuse(&["classify", "runs/texts", "--file", "empty.jsonl"], &["no text given"])?;
+    folder.write("latin.txt", b"aa\ncaf\xe9\n")?;
+    let latin = ["classify", "runs/texts", "--file", "latin.txt"];
+    folder.refuse(&latin, &["`latin.txt`, line 2: this is not UTF-8"])?;
     folder.write("bad.csv", "body\na\n")?;
     let bad = ["bad.csv`, line 1: there is no column `text` among `body`"];
     folder.refuse(&["classify", "runs/texts", "--file", "bad.csv"], &bad)?;

@@ -146,6 +146,16 @@ fn texts_that_cannot_be_filled_are_refused_with_the_reason() -> Result {
     refuse(&["[MASK]", "--checkpoint", "77"], &["no checkpoint `step-000077`"])?;
     folder.write("empty.txt", "\n\n")?;
     refuse(&["--file", "empty.txt"], &["no text"])?;
+    folder.write("mix.txt", "the [MASK]\n\nthe dog\n")?;
+    refuse(
+        &["--file", "mix.txt"],
+        &["error: `mix.txt`, line 3: `the dog`: it has no mask; write"],
+    )?;
+    let args = ["fill-mask", "runs/masked", "-"];
+    let refused = folder.run_with_input(&args, "the [MASK]\nthe dog\n")?;
+    refused.assert_refused(&["error: standard input, line 2: `the dog`: it has no mask"]);
+    folder.write("latin.txt", b"the [MASK]\ncaf\xe9 [MASK]\n")?;
+    refuse(&["--file", "latin.txt"], &["`latin.txt`, line 2: this is not UTF-8"])?;
     folder.refuse(&["fill-mask", "nowhere", "[MASK]"], &["cannot open `nowhere`"])?;
     folder.refuse(&["fill-mask", ".", "[MASK]"], &["`.` is no model"])?;
     folder.refuse(&["generate", "runs/masked", "a"], &["a masked language model", "a causal"])?;
