@@ -19,11 +19,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import onnx
 import torch
-from optimum.onnxruntime import (
-    ORTModelForCausalLM,
-    ORTModelForMaskedLM,
-    ORTModelForSequenceClassification,
-)
+from optimum.onnxruntime import ORTModelForCausalLM, ORTModelForMaskedLM, ORTModelForSequenceClassification
 from safetensors.torch import load_file
 
 TOLERANCE = 1e-4

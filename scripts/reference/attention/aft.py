@@ -53,11 +53,7 @@ def full_local_simple(w, aft):
                 Wn = P["u"] @ P["v_pos"].T
             else:
                 P = dict(w=w.normal(T, T))
-                Wf = (
-                    (lambda t: t["w"])
-                    if op == "aft_full"
-                    else (lambda t: t["w"] * torch.from_numpy(local))
-                )
+                Wf = (lambda t: t["w"]) if op == "aft_full" else (lambda t: t["w"] * torch.from_numpy(local))
                 Wn = P["w"] if op == "aft_full" else P["w"] * local
                 if op != "aft_full":
                     extra = dict(window=s)
@@ -65,9 +61,7 @@ def full_local_simple(w, aft):
                     if mn != "plain":
                         continue
                     kp = keep & local
-                    extra["note2"] = (
-                        "NOT the paper: keys outside |t-t'|<s dropped; for telling the two readings apart"
-                    )
+                    extra["note2"] = "NOT the paper: keys outside |t-t'|<s dropped; for telling the two readings apart"
             w.case(
                 f"{op}/{mn}",
                 op,
@@ -124,12 +118,7 @@ def conv(w, aft):
         for left in (False, True):
             if left and "causal" not in mn:
                 continue
-            q, k, v, cw = (
-                w.normal(B, T, h, dh),
-                w.normal(B, T, h, scale=1.5),
-                w.normal(B, T, h, dh),
-                w.normal(h, ks),
-            )
+            q, k, v, cw = (w.normal(B, T, h, dh), w.normal(B, T, h, scale=1.5), w.normal(B, T, h, dh), w.normal(h, ks))
             ref = np_aft(q, k[..., None], v, conv_W(aft, cw, left), keep)
             if mn == "plain":
                 assert np.abs(ref - conv_eq5(aft, q, k, v, cw)).max() < 1e-11
@@ -222,9 +211,7 @@ def extremes(w, aft):
         fv = (B, T, h, dh) if op == "aft_conv" else (B, T, d)
         wsh = (h, ks) if op == "aft_conv" else (T, T)
         k80 = np.where(w.rng.random(shp) < 0.5, 80.0, -80.0) + w.normal(*shp)
-        ramp = np.broadcast_to(
-            np.linspace(-90, 90, T).reshape((1, T) + (1,) * (len(shp) - 2)), shp
-        ) + w.normal(*shp)
+        ramp = np.broadcast_to(np.linspace(-90, 90, T).reshape((1, T) + (1,) * (len(shp) - 2)), shp) + w.normal(*shp)
         ex(
             w,
             aft,
@@ -293,12 +280,7 @@ def extremes(w, aft):
 def edges(w, aft):
     """A single position, and cross-attention."""
     B, T, d, padding = aft.B, aft.T, aft.d, aft.padding
-    q1, k1, v1, w1 = (
-        w.normal(B, 1, d),
-        w.normal(B, 1, d, scale=50),
-        w.normal(B, 1, d),
-        w.normal(1, 1),
-    )
+    q1, k1, v1, w1 = (w.normal(B, 1, d), w.normal(B, 1, d, scale=50), w.normal(B, 1, d), w.normal(1, 1))
     w.case(
         "aft_full/T1",
         "aft_full",

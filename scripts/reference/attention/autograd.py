@@ -25,10 +25,7 @@ def t_scores(kind, q, k, P):
     if kind == "general":
         return q @ P["w"] @ k.transpose(-1, -2)
     if kind == "additive":
-        return (
-            torch.tanh((q @ P["w_q"].T)[:, :, :, None] + (k @ P["w_k"].T)[:, :, None] + P["b"])
-            @ P["v_a"]
-        )
+        return torch.tanh((q @ P["w_q"].T)[:, :, :, None] + (k @ P["w_k"].T)[:, :, None] + P["b"]) @ P["v_a"]
     wq, wk = (P["w"], P["w"]) if kind.endswith("shared") else (P["w_q"], P["w_k"])
     return torch.sigmoid((q @ wq)[..., :, None] + (k @ wk)[..., None, :] + P["b"])
 
@@ -58,8 +55,7 @@ def t_sparse(kind, threshold):
             return t_softmax(S, keep & (S > threshold))
         if kind == "topk":
             r = torch.argsort(
-                torch.argsort(S.masked_fill(~keep, -np.inf), dim=-1, descending=True, stable=True),
-                dim=-1,
+                torch.argsort(S.masked_fill(~keep, -np.inf), dim=-1, descending=True, stable=True), dim=-1
             )
             return t_softmax(S, keep & (r < threshold))
         p = t_softmax(S, keep)
@@ -72,9 +68,7 @@ def t_sparse(kind, threshold):
 def t_aft(q, k, v, W, keep):
     """q (B,T,*), k, v likewise; W (T,T) or (T,T,h)"""
     z = k[:, None] + (
-        W[None, :, :, None]
-        if k.ndim == 3
-        else (W[None, ..., None] if W.ndim == 3 else W[None, :, :, None, None])
+        W[None, :, :, None] if k.ndim == 3 else (W[None, ..., None] if W.ndim == 3 else W[None, :, :, None, None])
     )
     kp = keep.reshape(keep.shape + (1,) * (z.ndim - 3))
     z = z.masked_fill(~kp, big(z))
@@ -170,9 +164,7 @@ def t_wkv(k, v, w, u, keys):
         p = torch.maximum(largest, torch.where(on, u + key, low)).detach()
         e1, e2 = (largest - p).exp(), torch.where(on, u + key - p, low).exp()
         total = e1 * below + e2
-        out.append(
-            (e1 * above + e2 * value) / torch.where(total > 0, total, torch.ones_like(total))
-        )
+        out.append((e1 * above + e2 * value) / torch.where(total > 0, total, torch.ones_like(total)))
         p = torch.maximum(largest - w, key).detach()
         e1, e2 = (largest - w - p).exp(), torch.where(on, key - p, low).exp()
         above, below, largest = e1 * above + e2 * value, e1 * below + e2, p

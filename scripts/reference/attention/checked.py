@@ -21,18 +21,7 @@ class CheckedWriter(Writer):
     def normal(self, *s, scale=1.0):
         return f32(super().normal(*s, scale=scale))
 
-    def case(
-        self,
-        name,
-        op,
-        diff,
-        reference,
-        fn,
-        const=None,
-        gout_keep=None,
-        tolerance=DIFFERENCES,
-        **meta,
-    ):
+    def case(self, name, op, diff, reference, fn, const=None, gout_keep=None, tolerance=DIFFERENCES, **meta):
         """diff: inputs that get gradients; reference: numpy(dict) -> (out, aux);
         fn: torch(dict, constants) -> out; gout_keep: 0 where out is of no use."""
         assert name not in self.cases
@@ -43,40 +32,28 @@ class CheckedWriter(Writer):
         o = fn(inputs, constants)
         out64 = out.astype(np.float64)
         cross = float(np.abs(o.detach().numpy() - out).max())
-        assert np.isfinite(out64).all() and cross < 1e-9 * max(1.0, np.abs(out64).max()), (
-            name,
-            cross,
-        )
+        assert np.isfinite(out64).all() and cross < 1e-9 * max(1.0, np.abs(out64).max()), (name, cross)
         gout = self.normal(*out.shape) * (1.0 if gout_keep is None else gout_keep)
         (o * torch.from_numpy(gout)).sum().backward()
         gradients = {k: gradient(x) for k, x in inputs.items()}
 
         def losses(x):
             """sum(out * gout), by fn and by the reference."""
-            by_fn = (
-                fn(to_torch(x, torch.float64, False), constants) * torch.from_numpy(gout)
-            ).sum()
+            by_fn = (fn(to_torch(x, torch.float64, False), constants) * torch.from_numpy(gout)).sum()
             return np.array([float(by_fn), float((reference(x)[0] * gout).sum())])
 
         unit = np.abs(out64 * gout).sum()
         differences = self.check_differences(name, losses, diff, gradients, unit, tolerance)
 
         numbers = {**diff, **const, "gout": gout}
-        self.add(
-            name,
-            {k: x if x.dtype == np.uint8 else x.astype(np.float32) for k, x in numbers.items()},
-        )
-        self.add(
-            name, {k: x if x.dtype == np.uint8 else x.astype(np.float64) for k, x in aux.items()}
-        )
+        self.add(name, {k: x if x.dtype == np.uint8 else x.astype(np.float32) for k, x in numbers.items()})
+        self.add(name, {k: x if x.dtype == np.uint8 else x.astype(np.float64) for k, x in aux.items()})
         expected = dict(out=out64, **{f"grad_{k}": x for k, x in gradients.items()})
         self.add(name, expected)
         inputs32 = to_torch(diff, torch.float32, True)
         o32 = fn(inputs32, to_torch(const, torch.float32, False))
         (o32 * torch.from_numpy(gout).float()).sum().backward()
-        in_f32 = dict(
-            out=o32.detach().numpy(), **{f"grad_{k}": gradient(x) for k, x in inputs32.items()}
-        )
+        in_f32 = dict(out=o32.detach().numpy(), **{f"grad_{k}": gradient(x) for k, x in inputs32.items()})
         errors = {k: relative_error(x, expected[k]) for k, x in in_f32.items()}
         assert np.isfinite(list(errors.values())).all(), (name, errors)
         self.cases[name] = dict(

@@ -22,13 +22,7 @@ def entmax(w, shapes):
         mask = heads(keep, H)
         distribution = lambda t: t_entmax15(t_products(t["q"], t["k"]), tensor(mask))
         while True:
-            x = edit(
-                dict(
-                    q=w.normal(B, H, tq, D, scale=s),
-                    k=w.normal(B, H, tk, D, scale=s),
-                    v=w.normal(B, H, tk, dv),
-                )
-            )
+            x = edit(dict(q=w.normal(B, H, tq, D, scale=s), k=w.normal(B, H, tk, D, scale=s), v=w.normal(B, H, tk, dv)))
             _, support, distance = distribution({k: tensor(f32(y)) for k, y in x.items()})
             margin = float(distance.min())
             if margin > MARGIN:

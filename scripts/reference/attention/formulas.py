@@ -67,12 +67,9 @@ def np_scores(kind, q, k, P):
                         "scaled_dot": lambda: a @ c / math.sqrt(len(c)),
                         "dot": lambda: a @ c,
                         "general": lambda: a @ P["w"] @ c,
-                        "additive": lambda: P["v_a"]
-                        @ np.tanh(P["w_q"] @ a + P["w_k"] @ c + P["b"]),
+                        "additive": lambda: P["v_a"] @ np.tanh(P["w_q"] @ a + P["w_k"] @ c + P["b"]),
                         "seed_additive_shared": lambda: sg(P["w"] @ a + P["w"] @ c + P["b"][0]),
-                        "seed_additive_separate": lambda: sg(
-                            P["w_q"] @ a + P["w_k"] @ c + P["b"][0]
-                        ),
+                        "seed_additive_separate": lambda: sg(P["w_q"] @ a + P["w_k"] @ c + P["b"][0]),
                     }[kind]()
     return S
 

@@ -45,29 +45,14 @@ class Cases:
     def __init__(self, w, shapes):
         self.w, self.shapes = w, shapes
 
-    def case(
-        self,
-        name,
-        tq,
-        tk,
-        keys=None,
-        causal=False,
-        s=1.0,
-        dv=None,
-        d=None,
-        omega=None,
-        edit=lambda x: x,
-        **meta,
-    ):
+    def case(self, name, tq, tk, keys=None, causal=False, s=1.0, dv=None, d=None, omega=None, edit=lambda x: x, **meta):
         w, shapes = self.w, self.shapes
         B, H, D = shapes.B, shapes.H, d or shapes.D
         keys = shapes.all_keys(tk) if keys is None else keys
         keep = shapes.keep(tq, tk, keys, causal)
         x = edit(
             dict(
-                q=w.normal(B, H, tq, D, scale=s),
-                k=w.normal(B, H, tk, D, scale=s),
-                v=w.normal(B, H, tk, dv or shapes.D),
+                q=w.normal(B, H, tq, D, scale=s), k=w.normal(B, H, tk, D, scale=s), v=w.normal(B, H, tk, dv or shapes.D)
             )
         )
         const = shapes.recorded(keep)
@@ -83,9 +68,7 @@ class Cases:
             name.split("/")[0],
             x,
             lambda x: np_linear(features(x["q"]), features(x["k"]), x["v"], keys, causal),
-            lambda t, c: t_linear(
-                log_features(t["q"], c), log_features(t["k"], c), t["v"], tensor(keep)
-            ),
+            lambda t, c: t_linear(log_features(t["q"], c), log_features(t["k"], c), t["v"], tensor(keep)),
             const,
             causal=causal,
             **meta,
@@ -95,9 +78,7 @@ class Cases:
         """The cases that both kinds have."""
         T, Tq, P = self.shapes.T, self.shapes.Tq, self.shapes.P
         padded, none = self.shapes.padded(T), self.shapes.none_in_batch_1(T)
-        case = lambda name, *sizes, **kw: self.case(
-            f"{kind}/{name}", *sizes, s=s, omega=draw_omega(), **meta, **kw
-        )
+        case = lambda name, *sizes, **kw: self.case(f"{kind}/{name}", *sizes, s=s, omega=draw_omega(), **meta, **kw)
         case("plain", T, T, note="weights: those of the average")
         case("causal", T, T, causal=True, note="query i reads j <= i")
         case("cross", Tq, T, dv=self.shapes.Dv, note="Tq != Tk, Dv != Dk")
@@ -157,9 +138,7 @@ class Cases:
         self.shared("performer", 1.0, lambda: blocks(m), random_features="orthogonal")
 
         def lengths(first, last):
-            return lambda x: dict(
-                x, k=f32(x["k"] * np.linspace(first, last, T).reshape(1, 1, T, 1))
-            )
+            return lambda x: dict(x, k=f32(x["k"] * np.linspace(first, last, T).reshape(1, 1, T, 1)))
 
         def long(x):
             k = x["k"]
@@ -195,8 +174,6 @@ class Cases:
                 note="|k|^2 / (2 sqrt(head_dim)) = 150: the features of the keys are zero in f32; "
                 "their logarithms are rounded by 1e-5 there",
             )
-            case(
-                "ramp", blocks(m), edit=lengths(8, 0.5), note="|k| falls: early features are small"
-            )
+            case("ramp", blocks(m), edit=lengths(8, 0.5), note="|k| falls: early features are small")
             case("fall", blocks(m), edit=lengths(0.5, 8), note="|k| rises")
             case("many_features", blocks(16 * D), s=0.7, note="m = 16 head_dim")

@@ -29,11 +29,7 @@ def local(w, shapes):
         keys = shapes.all_keys(tk) if keys is None else keys
         keep = shapes.keep(tq, tk, keys, causal)
         x = edit(
-            dict(
-                q=w.normal(B, h, tq, D, scale=1.2),
-                k=w.normal(B, h_kv, tk, D, scale=1.2),
-                v=w.normal(B, h_kv, tk, dv),
-            )
+            dict(q=w.normal(B, h, tq, D, scale=1.2), k=w.normal(B, h_kv, tk, D, scale=1.2), v=w.normal(B, h_kv, tk, dv))
         )
         i, j = np.arange(tq)[:, None] + tk - tq, np.arange(tk)[None]
         band = keep & (np.abs(i - j) < window)

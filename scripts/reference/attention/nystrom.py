@@ -34,16 +34,12 @@ def nystrom(w, seed):
         P = {} if conv is None else dict(conv=w.normal(Hn, 1, conv, 1, scale=0.5))
         o, aux = np_nystrom(q, k, v, m, how, init, iters, P.get("conv"), keep, mask_rule)
         op, _ = np_nystrom(q, k, v, m, how, init, iters, P.get("conv"), keep, mask_rule, True)
-        res = float(
-            np.abs(aux["kernel_2"] @ aux["inverse"] @ aux["kernel_2"] - aux["kernel_2"]).max()
-        )
+        res = float(np.abs(aux["kernel_2"] @ aux["inverse"] @ aux["kernel_2"] - aux["kernel_2"]).max())
         w.case(
             name,
             "nystrom",
             dict(q=q, k=k, v=v, **P),
-            lambda t: t_nystrom(
-                t["q"], t["k"], t["v"], m, how, init, iters, t.get("conv"), tt(keep), mask_rule
-            ),
+            lambda t: t_nystrom(t["q"], t["k"], t["v"], m, how, init, iters, t.get("conv"), tt(keep), mask_rule),
             o,
             aux=dict(aux, out_true_pinv=op),
             const={} if keep is None else dict(mask=u8(keep)),
@@ -64,15 +60,7 @@ def nystrom(w, seed):
     kp = np.ones((B, Tn), bool)
     kp[0, Tn - 4 :] = False
     kp[1, :2] = False
-    nys(
-        "nystrom/pad_hf",
-        Tn,
-        m,
-        conv=3,
-        keep=kp,
-        s=1.5,
-        note="mask (B,T) touches only kernel_3 (transformers)",
-    )
+    nys("nystrom/pad_hf", Tn, m, conv=3, keep=kp, s=1.5, note="mask (B,T) touches only kernel_3 (transformers)")
     nys(
         "nystrom/pad_author",
         Tn,
@@ -83,13 +71,7 @@ def nystrom(w, seed):
         s=1.5,
         note="the authors' code: q, k and the conv input multiplied by the mask, kernel_3 masked; landmark means still divide by the full segment",
     )
-    nys(
-        "nystrom/large",
-        Tn,
-        m,
-        s=6.0,
-        note="kernels near one-hot; landmarks' kernel_2 may be near singular",
-    )
+    nys("nystrom/large", Tn, m, s=6.0, note="kernels near one-hot; landmarks' kernel_2 may be near singular")
     nys("nystrom/iters3", Tn, m, conv=5, iters=3, note="3 iterations instead of 6")
     for how in ("adaptive", "array_split", "ceil_last_short"):
         nys(
@@ -106,10 +88,5 @@ def nystrom(w, seed):
         4,
         note="formula run as is; transformers instead switches to plain softmax attention when num_landmarks == segment_means_seq_len",
     )
-    nys(
-        "nystrom/one_landmark",
-        6,
-        1,
-        note="out is one row for all positions: kernel_1 = kernel_2 = 1",
-    )
+    nys("nystrom/one_landmark", 6, 1, note="out is one row for all positions: kernel_1 = kernel_2 = 1")
     nys("nystrom/T1", 1, 1)

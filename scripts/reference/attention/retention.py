@@ -22,39 +22,18 @@ class Cases:
     def __init__(self, w, shapes):
         self.w, self.shapes = w, shapes
 
-    def case(
-        self,
-        name,
-        t,
-        decay=None,
-        keys=None,
-        s=1.0,
-        n_heads=None,
-        dv=None,
-        norm=None,
-        edit=lambda x: x,
-        **meta,
-    ):
+    def case(self, name, t, decay=None, keys=None, s=1.0, n_heads=None, dv=None, norm=None, edit=lambda x: x, **meta):
         w, shapes = self.w, self.shapes
         B, D, H, Dv = shapes.B, shapes.D, n_heads or shapes.H, dv or shapes.D
         keys = shapes.all_keys(t) if keys is None else keys
         decay = f32(np.broadcast_to(gammas(H) if decay is None else decay, H).copy())
         const = dict(decay=decay, **recorded(shapes, t, keys))
-        x = edit(
-            dict(
-                q=w.normal(B, H, t, D, scale=s),
-                k=w.normal(B, H, t, D, scale=s),
-                v=w.normal(B, H, t, Dv),
-            )
-        )
+        x = edit(dict(q=w.normal(B, H, t, D, scale=s), k=w.normal(B, H, t, D, scale=s), v=w.normal(B, H, t, Dv)))
         if norm:
             x["g"] = w.normal(B, t, H * Dv, scale=2)
             meta.update(norm=norm, epsilon=EPSILON)
             op = "retention_gated"
-            reference = lambda x: (
-                np_retention_gated(x["q"], x["k"], x["v"], x["g"], decay, keys, norm, EPSILON),
-                {},
-            )
+            reference = lambda x: (np_retention_gated(x["q"], x["k"], x["v"], x["g"], decay, keys, norm, EPSILON), {})
             autograd = lambda t, c: t_retention_gated(
                 t["q"], t["k"], t["v"], t["g"], c["decay"], tensor(keys), norm, EPSILON
             )

@@ -19,10 +19,7 @@ def assert_third_way(name, x, keys):
     """t_wkv and t_wkv_direct agree, values and gradients."""
     x = [tensor(f32(x[n])).requires_grad_() for n in ("k", "v", "decay", "bonus")]
     outs = [way(*x, tensor(keys)) for way in (t_wkv, t_wkv_direct)]
-    gradients = [
-        torch.autograd.grad((out * torch.cos(out.detach())).sum(), x, materialize_grads=True)
-        for out in outs
-    ]
+    gradients = [torch.autograd.grad((out * torch.cos(out.detach())).sum(), x, materialize_grads=True) for out in outs]
     assert (outs[0] - outs[1]).abs().max() < 1e-11, name
     for a, b in zip(*gradients):
         assert (a - b).abs().max() < 1e-9 * max(1, b.abs().max()), name
@@ -33,9 +30,7 @@ def wkv(w, shapes):
     out = sigmoid(r) * wkv."""
     B, T, P, d = shapes.B, shapes.T, shapes.P, shapes.channels()
 
-    def case(
-        name, t, keys=None, around=None, decay=None, bonus=None, gated=False, edit=None, **meta
-    ):
+    def case(name, t, keys=None, around=None, decay=None, bonus=None, gated=False, edit=None, **meta):
         keys = shapes.all_keys(t) if keys is None else keys
         x = dict(
             k=w.normal(B, t, d) if around is None else f32(around + w.normal(B, t, d)),
@@ -48,11 +43,7 @@ def wkv(w, shapes):
         x = edit(x) if edit else x
         assert_third_way(name, x, keys)
         op = "wkv_gated" if gated else "wkv"
-        gates = (
-            (lambda x: np_sigmoid(x["r"]), lambda t: t["r"].sigmoid())
-            if gated
-            else (lambda x: 1, lambda t: 1)
-        )
+        gates = (lambda x: np_sigmoid(x["r"]), lambda t: t["r"].sigmoid()) if gated else (lambda x: 1, lambda t: 1)
         w.case(
             f"{op}/{name}",
             op,

@@ -19,21 +19,14 @@ class Sizes:
 
     def qkv(self, tq, tk, dq=None, dk=None, dv=None, s=1.5):
         w, B, H, D = self.w, self.B, self.H, self.D
-        return (
-            w.normal(B, H, tq, dq or D, scale=s),
-            w.normal(B, H, tk, dk or D, scale=s),
-            w.normal(B, H, tk, dv or D),
-        )
+        return (w.normal(B, H, tq, dq or D, scale=s), w.normal(B, H, tk, dk or D, scale=s), w.normal(B, H, tk, dv or D))
 
 
 def params(w, kind, Dq, Dk, A=5):
     return {
         "general": dict(w=w.normal(Dq, Dk, scale=0.6)),
         "additive": dict(
-            w_q=w.normal(A, Dq, scale=0.7),
-            w_k=w.normal(A, Dk, scale=0.7),
-            b=w.normal(A, scale=0.3),
-            v_a=w.normal(A),
+            w_q=w.normal(A, Dq, scale=0.7), w_k=w.normal(A, Dk, scale=0.7), b=w.normal(A, scale=0.3), v_a=w.normal(A)
         ),
         "seed_additive_shared": dict(w=w.normal(Dq), b=w.normal(1)),
         "seed_additive_separate": dict(w_q=w.normal(Dq), w_k=w.normal(Dk), b=w.normal(1)),
@@ -63,26 +56,10 @@ def full(bk, H_, Tq_):
 def scores(w, sizes):
     """Every score: cross-attention, causal, and with padding."""
     B, H, Tq, D, Tk, qkv = sizes.B, sizes.H, sizes.Tq, sizes.D, sizes.Tk, sizes.qkv
-    for kind in (
-        "scaled_dot",
-        "dot",
-        "general",
-        "additive",
-        "seed_additive_shared",
-        "seed_additive_separate",
-    ):
+    for kind in ("scaled_dot", "dot", "general", "additive", "seed_additive_shared", "seed_additive_separate"):
         dk = D + 1 if kind in ("general", "additive", "seed_additive_separate") else D
         q, k, v = qkv(Tq, Tk, D, dk, D + 2)
-        dotlike(
-            w,
-            f"{kind}/cross",
-            kind,
-            q,
-            k,
-            v,
-            params(w, kind, D, dk),
-            note="Tq != Tk, Dv != Dk, no mask",
-        )
+        dotlike(w, f"{kind}/cross", kind, q, k, v, params(w, kind, D, dk), note="Tq != Tk, Dv != Dk, no mask")
         q, k, v = qkv(Tq, Tq, D, dk)
         keep = np.broadcast_to(tril(Tq, Tq), (B, H, Tq, Tq)).copy()
         dotlike(w, f"{kind}/causal", kind, q, k, v, params(w, kind, D, dk), keep)
@@ -146,42 +123,17 @@ def edges(w, sizes):
     w.values(
         "scaled_dot/all_masked_hf_eager",
         "scaled_dot",
-        dict(
-            q=q,
-            k=k,
-            v=v,
-            mask=u8(full(pad, H, Tq)),
-            weights=A2,
-            out=np.einsum("bhij,bhjd->bhid", A2, v),
-        ),
+        dict(q=q, k=k, v=v, mask=u8(full(pad, H, Tq)), weights=A2, out=np.einsum("bhij,bhjd->bhid", A2, v)),
         note="the same with additive finfo.min: a fully masked row becomes the plain mean of v (what transformers' eager path gives in f32)",
     )
     for T in (1,):
         q, k, v = qkv(1, 1)
-        dotlike(
-            w, "scaled_dot/T1", "scaled_dot", q, k, v, {}, note="out equals v; grad_q = grad_k = 0"
-        )
+        dotlike(w, "scaled_dot/T1", "scaled_dot", q, k, v, {}, note="out equals v; grad_q = grad_k = 0")
+    q, k, v = qkv(Tq, Tk, s=30.0)
+    dotlike(w, "scaled_dot/large", "scaled_dot", q, k, v, {}, note="scores in the thousands; naive exp overflows")
     q, k, v = qkv(Tq, Tk, s=30.0)
     dotlike(
-        w,
-        "scaled_dot/large",
-        "scaled_dot",
-        q,
-        k,
-        v,
-        {},
-        note="scores in the thousands; naive exp overflows",
-    )
-    q, k, v = qkv(Tq, Tk, s=30.0)
-    dotlike(
-        w,
-        "dot/large_causal_offset",
-        "dot",
-        q,
-        k,
-        v,
-        {},
-        np.broadcast_to(tril(Tq, Tk, Tk - Tq), (B, H, Tq, Tk)).copy(),
+        w, "dot/large_causal_offset", "dot", q, k, v, {}, np.broadcast_to(tril(Tq, Tk, Tk - Tq), (B, H, Tq, Tk)).copy()
     )
 
 
@@ -194,10 +146,7 @@ def distributions(w, sizes):
             "sparse_softmax_cut_renorm",
             np_sparse_row("cut_renorm", 0.12),
             t_sparse("cut_renorm", 0.12),
-            dict(
-                threshold=0.12,
-                note="p = softmax(s); p <= threshold -> 0; divide by the remaining sum",
-            ),
+            dict(threshold=0.12, note="p = softmax(s); p <= threshold -> 0; divide by the remaining sum"),
         ),
         (
             "sparse_softmax_cut",
@@ -209,34 +158,16 @@ def distributions(w, sizes):
             "sparse_softmax_score_cut",
             np_sparse_row("score_cut", 0.1),
             t_sparse("score_cut", 0.1),
-            dict(
-                threshold=0.1,
-                note="scores <= threshold -> -inf before softmax; a row with none left is 0",
-            ),
+            dict(threshold=0.1, note="scores <= threshold -> -inf before softmax; a row with none left is 0"),
         ),
         ("sparse_softmax_topk", np_sparse_row("topk", 3), t_sparse("topk", 3), dict(top_k=3)),
     ):
         q, k, v = qkv(Tq, Tk)
-        dotlike(
-            w, f"{nm}/plain", "scaled_dot", q, k, v, {}, None, nrow, trow, distribution=nm, **meta
-        )
+        dotlike(w, f"{nm}/plain", "scaled_dot", q, k, v, {}, None, nrow, trow, distribution=nm, **meta)
         q, k, v = qkv(Tq, Tq)
         keep = np.broadcast_to(tril(Tq, Tq), (B, H, Tq, Tq)).copy()
         keep[0, :, :, Tq - 2 :] = False
-        dotlike(
-            w,
-            f"{nm}/causal_pad",
-            "scaled_dot",
-            q,
-            k,
-            v,
-            {},
-            keep,
-            nrow,
-            trow,
-            distribution=nm,
-            **meta,
-        )
+        dotlike(w, f"{nm}/causal_pad", "scaled_dot", q, k, v, {}, keep, nrow, trow, distribution=nm, **meta)
     q, k, v = qkv(Tq, Tk, s=0.05)
     dotlike(
         w,
@@ -255,19 +186,7 @@ def distributions(w, sizes):
     )
     q, k, v = qkv(Tq, Tk, s=20.0)
     dotlike(
-        w,
-        "sparsemax/large",
-        "scaled_dot",
-        q,
-        k,
-        v,
-        {},
-        None,
-        np_sparsemax_row,
-        t_sparsemax,
-        distribution="sparsemax",
+        w, "sparsemax/large", "scaled_dot", q, k, v, {}, None, np_sparsemax_row, t_sparsemax, distribution="sparsemax"
     )
-    z = np.array(
-        [[1.0, 1, 1, 1], [3, 1, 0.2, -1], [0.5, 0.5, 0, 0], [0, 0, 0, 5], [0.1, 0.2, 0.3, 0.4]]
-    )
+    z = np.array([[1.0, 1, 1, 1], [3, 1, 0.2, -1], [0.5, 0.5, 0, 0], [0, 0, 0, 5], [0.1, 0.2, 0.3, 0.4]])
     w.values("sparsemax/rows", "sparsemax", dict(z=z, p=np.stack([np_sparsemax_row(r) for r in z])))

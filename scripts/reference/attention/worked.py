@@ -10,19 +10,11 @@ def worked_examples(w):
     K = np.array([[1.0, -2, 3, -4], [-8, 7, 6, -5], [10, 9, 12, 11]])
     S = Q @ K.T
     A = np_softmax_row(S[0] / 2)
-    w.values(
-        "seed003/2.5",
-        "worked example",
-        dict(q=Q, k=K, v=K, qk=S, scaled=S / 2, weights=A[None], out=A[None] @ K),
-    )
+    w.values("seed003/2.5", "worked example", dict(q=Q, k=K, v=K, qk=S, scaled=S / 2, weights=A[None], out=A[None] @ K))
     X = np.array([[1, 0.5, 0, 0], [0.5, 1, 0, 0.5], [0, 0, 1, 0.5], [0, 0.5, 0.5, 1]])
     S = X @ X.T
     A = np.stack([np_softmax_row(r) for r in S / 2])
-    w.values(
-        "seed003/4.2",
-        "worked example",
-        dict(q=X, k=X, v=X, qk=S, scaled=S / 2, weights=A, out=A @ X),
-    )
+    w.values("seed003/4.2", "worked example", dict(q=X, k=X, v=X, qk=S, scaled=S / 2, weights=A, out=A @ X))
 
 
 def pe(T, d, base=10000.0):
@@ -46,10 +38,7 @@ def code(L, d):
     """The code published with that formula, which computes a different function."""
     x = np.arange(L)
     return np.stack(
-        [
-            np.sin(x / L ** (i / d)) if i % 2 == 0 else np.cos(x / L ** ((i - 1) / d))
-            for i in range(1, d + 1)
-        ]
+        [np.sin(x / L ** (i / d)) if i % 2 == 0 else np.cos(x / L ** ((i - 1) / d)) for i in range(1, d + 1)]
     )
 
 

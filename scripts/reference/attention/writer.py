@@ -51,9 +51,7 @@ class Writer:
             out=relative_error(o32.detach().numpy(), ref),
             **{
                 f"grad_{k}": (
-                    0.0
-                    if x.grad is None
-                    else relative_error(x.grad.numpy(), self.tensors[f"{name}/grad_{k}"])
+                    0.0 if x.grad is None else relative_error(x.grad.numpy(), self.tensors[f"{name}/grad_{k}"])
                 )
                 for k, x in t32.items()
             },
@@ -76,16 +74,10 @@ class Writer:
 
     def save(self, out, stem, dtype):
         save_file(
-            {
-                k: np.ascontiguousarray(v) if np.ndim(v) else np.asarray(v)[None]
-                for k, v in self.tensors.items()
-            },
+            {k: np.ascontiguousarray(v) if np.ndim(v) else np.asarray(v)[None] for k, v in self.tensors.items()},
             f"{out}/{stem}.safetensors",
         )
         os.chmod(f"{out}/{stem}.safetensors", 0o644)
         json.dump(
-            dict(format=1, dtype=dtype, cases=self.cases),
-            open(f"{out}/{stem}.json", "w"),
-            indent=1,
-            ensure_ascii=False,
+            dict(format=1, dtype=dtype, cases=self.cases), open(f"{out}/{stem}.json", "w"), indent=1, ensure_ascii=False
         )
