@@ -31,6 +31,7 @@ from attention.writer import Writer
 
 
 def scores_aft_nystrom(seed, out):
+    """Writes attention.*"""
     w = Writer(np.random.default_rng([seed, 99]))
     sizes = scores.Sizes(w, seed)
     scores.scores(w, sizes)
@@ -48,6 +49,7 @@ def scores_aft_nystrom(seed, out):
 
 
 def sparse_local_linear(seed, out):
+    """Writes sparse_local_linear.*"""
     linear.assert_lemma_1()
     w = CheckedWriter(np.random.default_rng([seed, 1905]))
     shapes = Shapes(w, seed)

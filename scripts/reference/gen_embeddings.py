@@ -3,12 +3,21 @@
 
     python gen_embeddings.py GOLDEN/models > GOLDEN/embeddings.json
 
-Each case is a folder of GOLDEN/models (`model`) with more files beside it (`files`, by name: JSON), the `texts`, the vectors of
-`SentenceTransformer.encode` in f32 on the CPU (`embeddings`), and the number of texts that are truncated (`n_truncated`).
+Each case is a folder of GOLDEN/models (`model`) with more files beside it (`files`, by name: JSON), the `texts`, the
+vectors of `SentenceTransformer.encode` in f32 on the CPU (`embeddings`), and the number of texts that are truncated
+(`n_truncated`).
 """
 
-import argparse, json, logging, os, shutil, tempfile, warnings
-import torch, transformers
+import argparse
+import json
+import logging
+import os
+import shutil
+import tempfile
+import warnings
+
+import torch
+import transformers
 from sentence_transformers import SentenceTransformer
 
 transformers.utils.logging.set_verbosity_error()
@@ -35,6 +44,7 @@ NEW = {
 
 
 def modules(normalize, spelling=lambda name: OLD + name):
+    """modules.json: transformer, pooling and, if asked for, a norm."""
     names = ["Transformer", "Pooling"] + ["Normalize"] * normalize
     return [
         dict(idx=i, name=str(i), path=f"{i}_{name}" if i else "", type=spelling(name)) for i, name in enumerate(names)
@@ -77,6 +87,7 @@ def new(mode, normalize, **model):
 
 
 def cases():
+    """Folder, name and added files of each case."""
     yield "bert", "none", {}
     for mode in ["mean", "cls", "max"]:
         for normalize in [True, False]:
@@ -93,6 +104,7 @@ def cases():
 
 
 def main():
+    """Prints the cases with their vectors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models")
     models = parser.parse_args().models

@@ -29,10 +29,12 @@ DTYPES = {"tensor(int64)": np.int64, "tensor(float)": np.float32}
 
 
 def array(value, dtype):
+    """An array from its shape and flat data."""
     return np.array(value["data"], dtype=dtype).reshape(value["shape"])
 
 
 def open_session(path):
+    """A session with a graph that onnx.checker accepts."""
     onnx.checker.check_model(str(path), full_check=True)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
@@ -54,6 +56,7 @@ def run(session, steps):
 
 
 def largest(actual, expected):
+    """The largest difference; infinite where a number is not finite."""
     assert actual.shape == expected.shape, (actual.shape, expected.shape)
     difference = np.abs(actual - expected).max()
     return difference if np.isfinite(difference) else np.inf
@@ -101,6 +104,7 @@ def check_record(recorded, folder):
 
 
 def main():
+    """Checks all models, and prints their largest differences."""
     roots = [Path(argument) for argument in sys.argv[1:]]
     if len(roots) == 1:
         folders = sorted(path.parent for path in roots[0].glob("*/model.onnx"))

@@ -6,8 +6,8 @@
     tealight export crates/tealight-train/tests/golden/models/gpt2 --to /tmp/exported/gpt2 --format onnx --cache
     python scripts/reference/optimum_check.py crates/tealight-train/tests/golden/models /tmp/exported
 
-A decoder may have a cache or none. Needs optimum-onnx[onnxruntime], which asks for transformers 4; 0.1.0 and 4.57.3 were
-used.
+A decoder may have a cache or none. Needs optimum-onnx[onnxruntime], which asks for transformers 4; 0.1.0 and 4.57.3
+were used.
 """
 
 import json
@@ -36,6 +36,7 @@ class Unsupported(Exception):
 
 
 def load(folder, architecture):
+    """The model by Optimum. A decoder takes a cache where the graph has its inputs."""
     (name,) = [name for name in CLASSES if architecture.endswith(name)]
     if CLASSES[name] is not ORTModelForCausalLM:
         return CLASSES[name].from_pretrained(folder)
@@ -85,6 +86,7 @@ def check(recorded, folder):
 
 
 def main():
+    """Checks all folders, and prints their largest differences."""
     recorded, exported = (Path(argument) for argument in sys.argv[1:])
     folders = sorted(path.parent.parent for path in exported.glob("*/onnx/model.onnx"))
     n_bad = 0
