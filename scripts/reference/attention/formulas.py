@@ -2,180 +2,251 @@
 in long double, with naive exponentials, recurrences and bisection where the papers have them."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 
-def np_softmax_row(s, keep=None):
-    keep = np.ones(len(s), bool) if keep is None else keep
-    p = np.zeros(len(s))
+def np_softmax_row(scores, keep=None):
+    """softmax(s)_j = e^(s_j) / sum of e^s, over the keys to keep.
+
+    A row that keeps none attends to nothing, by convention.
+    """
+    keep = np.ones(len(scores), bool) if keep is None else keep
+    weights = np.zeros(len(scores))
     if not keep.any():
-        return p  # convention: a fully masked row attends to nothing
-    e = np.exp(s[keep] - s[keep].max())
-    p[keep] = e / e.sum()
-    return p
+        return weights
+    exponentials = np.exp(scores[keep] - scores[keep].max())
+    weights[keep] = exponentials / exponentials.sum()
+    return weights
 
 
-def np_sparsemax_row(z, keep=None):
-    keep = np.ones(len(z), bool) if keep is None else keep
-    p = np.zeros(len(z))
+def np_sparsemax_row(scores, keep=None):
+    """sparsemax(z) = [z - tau]+ with sum 1: Martins and Astudillo 2016, Algorithm 1, https://arxiv.org/abs/1602.02068.
+
+    tau = (z_(1) + ... + z_(k) - 1) / k, where z_(k) is the k-th largest score and k the last for which
+    1 + k z_(k) > z_(1) + ... + z_(k).
+    """
+    keep = np.ones(len(scores), bool) if keep is None else keep
+    weights = np.zeros(len(scores))
     if not keep.any():
-        return p
-    zz = z[keep]
-    u = np.sort(zz)[::-1]
-    c = np.cumsum(u)
-    k = np.arange(1, len(u) + 1)
-    K = k[1 + k * u > c].max()
-    tau = (c[K - 1] - 1) / K
-    p[keep] = np.maximum(zz - tau, 0)
-    return p
+        return weights
+    kept = scores[keep]
+    descending = np.sort(kept)[::-1]
+    sums = np.cumsum(descending)
+    numbers = np.arange(1, len(kept) + 1)
+    n_support = numbers[1 + numbers * descending > sums].max()
+    tau = (sums[n_support - 1] - 1) / n_support
+    weights[keep] = np.maximum(kept - tau, 0)
+    return weights
 
 
-def np_sparse_row(kind, threshold):
-    def f(s, keep=None):
-        keep = np.ones(len(s), bool) if keep is None else keep
-        if kind == "cut_renorm":
-            p = np_softmax_row(s, keep)
-            p = np.where(p > threshold, p, 0.0)
-            t = p.sum()
-            return p / t if t > 0 else p
-        if kind == "cut":
-            p = np_softmax_row(s, keep)
-            return np.where(p > threshold, p, 0.0)
-        if kind == "score_cut":
-            return np_softmax_row(s, keep & (s > threshold))
-        if kind == "topk":
-            idx = [i for i in np.argsort(-s, kind="stable") if keep[i]][: int(threshold)]
-            kk = np.zeros(len(s), bool)
-            kk[idx] = True
-            return np_softmax_row(s, kk)
+def np_cut_row(threshold):
+    """softmax with the weights of at most `threshold` set to 0."""
 
-    return f
+    def row(scores, keep=None):
+        """The weights of one row."""
+        weights = np_softmax_row(scores, keep)
+        return np.where(weights > threshold, weights, 0.0)
+
+    return row
 
 
-def np_scores(kind, q, k, P):
+def np_cut_renormalised_row(threshold):
+    """As `np_cut_row`, divided by the sum of what is left."""
+    cut = np_cut_row(threshold)
+
+    def row(scores, keep=None):
+        """The weights of one row."""
+        weights = cut(scores, keep)
+        total = weights.sum()
+        return weights / total if total > 0 else weights
+
+    return row
+
+
+def np_score_cut_row(threshold):
+    """softmax over the keys whose score is above `threshold`."""
+
+    def row(scores, keep=None):
+        """The weights of one row."""
+        keep = np.ones(len(scores), bool) if keep is None else keep
+        return np_softmax_row(scores, keep & (scores > threshold))
+
+    return row
+
+
+def np_top_k_row(k):
+    """softmax over the k largest scores, the first of equal ones: Zhao et al. 2019, https://arxiv.org/abs/1912.11637."""
+
+    def row(scores, keep=None):
+        """The weights of one row."""
+        keep = np.ones(len(scores), bool) if keep is None else keep
+        largest = [j for j in np.argsort(-scores, kind="stable") if keep[j]][:k]
+        is_largest = np.zeros(len(scores), bool)
+        is_largest[largest] = True
+        return np_softmax_row(scores, is_largest)
+
+    return row
+
+
+def np_score(kind, query, key, parameters):
+    """How similar one query is to one key.
+
+    scaled_dot   q k / sqrt(head_dim)             Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
+    dot          q k                              Luong et al. 2015, https://arxiv.org/abs/1508.04025
+    general      q W k                            Luong et al. 2015
+    additive     v_a tanh(W_q q + W_k k + b)      Bahdanau et al. 2014, https://arxiv.org/abs/1409.0473
+    seed_...     sigmoid(w_q q + w_k k + b)       with one w for both, or with two
+    """
+    if kind == "scaled_dot":
+        return query @ key / math.sqrt(len(key))
+    if kind == "dot":
+        return query @ key
+    if kind == "general":
+        return query @ parameters["w"] @ key
+    if kind == "additive":
+        hidden = parameters["w_q"] @ query + parameters["w_k"] @ key + parameters["b"]
+        return parameters["v_a"] @ np.tanh(hidden)
+    is_shared = kind == "seed_additive_shared"
+    w_q, w_k = (parameters["w"], parameters["w"]) if is_shared else (parameters["w_q"], parameters["w_k"])
+    return 1 / (1 + np.exp(-(w_q @ query + w_k @ key + parameters["b"][0])))
+
+
+def np_scores(kind, q, k, parameters):
+    """The scores of all pairs, (B, H, Tq, Tk)."""
     B, H, Tq, _ = q.shape
-    Tk = k.shape[2]
-    S = np.zeros((B, H, Tq, Tk))
-    sg = lambda x: 1 / (1 + np.exp(-x))
-    for b in range(B):
-        for h in range(H):
-            for i in range(Tq):
-                for j in range(Tk):
-                    a, c = q[b, h, i], k[b, h, j]
-                    S[b, h, i, j] = {
-                        "scaled_dot": lambda: a @ c / math.sqrt(len(c)),
-                        "dot": lambda: a @ c,
-                        "general": lambda: a @ P["w"] @ c,
-                        "additive": lambda: P["v_a"] @ np.tanh(P["w_q"] @ a + P["w_k"] @ c + P["b"]),
-                        "seed_additive_shared": lambda: sg(P["w"] @ a + P["w"] @ c + P["b"][0]),
-                        "seed_additive_separate": lambda: sg(P["w_q"] @ a + P["w_k"] @ c + P["b"][0]),
-                    }[kind]()
-    return S
+    scores = np.zeros((B, H, Tq, k.shape[2]))
+    for b, h, i, j in np.ndindex(*scores.shape):
+        scores[b, h, i, j] = np_score(kind, q[b, h, i], k[b, h, j], parameters)
+    return scores
 
 
-def np_attend(S, v, row, keep=None):
-    B, H, Tq, Tk = S.shape
-    A = np.zeros_like(S)
-    for b in range(B):
-        for h in range(H):
-            for i in range(Tq):
-                A[b, h, i] = row(S[b, h, i], None if keep is None else keep[b, h, i])
-    return A, np.einsum("bhij,bhjd->bhid", A, v)
+def np_weights(scores, row, keep=None):
+    """The weights of all rows; `row` is one of the functions above."""
+    weights = np.zeros_like(scores)
+    for b, h, i in np.ndindex(*scores.shape[:3]):
+        weights[b, h, i] = row(scores[b, h, i], None if keep is None else keep[b, h, i])
+    return weights
 
 
-def np_aft(q, k, v, W, keep):
-    """q,k,v (B,T,d) or (B,T,h,d) with k (B,T,h,1); W broadcastable to (T,T,[h]); keep (B,Tq,Tk). long double: no overflow tricks."""
+def np_attend(scores, v, row, keep=None):
+    """The weights, and the averages of the values by these weights."""
+    weights = np_weights(scores, row, keep)
+    return weights, np.einsum("bhij,bhjd->bhid", weights, v)
+
+
+def np_aft(q, k, v, w, keep):
+    """Y_t = sigmoid(Q_t) sum_t' exp(K_t' + w_tt') V_t' / sum_t' exp(K_t' + w_tt'): Zhai et al. 2021, eq. (2).
+
+    q, k, v are (B, T, d), or (B, T, h, d) with k (B, T, h, 1); w is (T, T) or (T, T, h), and keep (B, Tq, Tk). In long
+    double, so that it needs no trick against overflow.
+    """
     ld = np.longdouble
     B, T = q.shape[:2]
     out = np.zeros(q.shape, ld)
-    for b in range(B):
-        for t in range(T):
-            num = den = ld(0)
-            for u in range(k.shape[1]):
-                if not keep[b, t, u]:
-                    continue
-                w = W[t, u]
-                w = w if np.ndim(w) == 0 else w[:, None]
-                e = np.exp(k[b, u].astype(ld) + w)
-                num = num + e * v[b, u]
-                den = den + e
-            y = num / den if np.all(np.asarray(den) > 0) else ld(0)
-            out[b, t] = 1 / (1 + np.exp(-q[b, t].astype(ld))) * y
+    for b, t in np.ndindex(B, T):
+        numerator = denominator = ld(0)
+        for u in np.flatnonzero(keep[b, t]):
+            bias = w[t, u] if np.ndim(w[t, u]) == 0 else w[t, u][:, None]
+            e = np.exp(k[b, u].astype(ld) + bias)
+            numerator = numerator + e * v[b, u]
+            denominator = denominator + e
+        average = numerator / denominator if np.all(np.asarray(denominator) > 0) else ld(0)
+        out[b, t] = 1 / (1 + np.exp(-q[b, t].astype(ld))) * average
     return out.astype(np.float64)
 
 
-def np_segments(T, m, how):
-    if how == "equal":
-        assert T % m == 0
-        l = T // m
-        return [(i * l, (i + 1) * l) for i in range(m)]
-    if how == "adaptive":
-        return [(i * T // m, -(-(i + 1) * T // m)) for i in range(m)]
-    if how == "array_split":
-        r, l, o, x = T % m, T // m, [], 0
-        for i in range(m):
-            n = l + (i < r)
-            o.append((x, x + n))
-            x += n
-        return o
-    if how == "ceil_last_short":
-        l = -(-T // m)
-        return [(i * l, min(T, (i + 1) * l)) for i in range(m)]
+def np_segments(T, n_segments, rule):
+    """First and end position of each segment. The rules differ only where n_segments does not divide T."""
+    if rule == "equal":
+        assert T % n_segments == 0
+    if rule == "adaptive":
+        return [(i * T // n_segments, -(-(i + 1) * T // n_segments)) for i in range(n_segments)]
+    if rule == "array_split":
+        n_longer, length = T % n_segments, T // n_segments
+        ends = np.cumsum([length + (i < n_longer) for i in range(n_segments)]).tolist()
+        return list(zip([0, *ends], ends))
+    length = -(-T // n_segments)
+    return [(i * length, min(T, (i + 1) * length)) for i in range(n_segments)]
 
 
-def np_nystrom(q, k, v, m, how, init, iters, conv, keep, mask_rule, pinv=False):
-    B, H, T, D = q.shape
-    s = D**0.25
-    q = q / s
-    k = k / s
-    seg = np_segments(T, m, how)
-    vc = v
-    if keep is not None and mask_rule == "author":
-        q = q * keep[:, None, :, None]
-        k = k * keep[:, None, :, None]
-        vc = v * keep[:, None, :, None]
-    ql = np.stack([q[:, :, a:b].mean(2) for a, b in seg], 2)
-    kl = np.stack([k[:, :, a:b].mean(2) for a, b in seg], 2)
-    sm = lambda S, kk=None: np_attend(
-        S,
-        np.zeros((B, H, S.shape[3], 1)),
-        np_softmax_row,
-        None if kk is None else np.broadcast_to(kk[:, None, None, :], S.shape),
-    )[0]
-    k1 = sm(q @ kl.swapaxes(2, 3))
-    k2 = sm(ql @ kl.swapaxes(2, 3))
-    k3 = sm(ql @ k.swapaxes(2, 3), keep)
-    if pinv:
-        Z = np.linalg.pinv(k2)
-    else:
-        col = k2.sum(-2)
-        Z = k2.swapaxes(2, 3) / (col.max() if init == "original" else col.max(-1)[:, :, None, None])
-        I = np.eye(m)
-        for _ in range(iters):
-            KZ = k2 @ Z
-            Z = 0.25 * Z @ (13 * I - KZ @ (15 * I - KZ @ (7 * I - KZ)))
-    out = k1 @ Z @ (k3 @ v)
+@dataclass(frozen=True)
+class Nystrom:
+    """How Nyström attention is computed.
+
+    keep is (B, T), True at positions that are no padding. By the rule "hf" it masks kernel_3 only; by the rule "author"
+    queries, keys and the input of the convolution are multiplied by it, too.
+    """
+
+    n_landmarks: int
+    segment_rule: str = "equal"
+    init: str = "original"
+    n_iterations: int = 6
+    keep: np.ndarray | None = None
+    mask_rule: str = "hf"
+
+
+def np_nystrom(q, k, v, conv, nystrom, true_inverse=False):
+    """softmax(Q K~^T / sqrt(d)) Z softmax(Q~ K^T / sqrt(d)) V + DConv(V): Xiong et al. 2021, eq. (13) and §3.3.
+
+    Q~ and K~ are means of segments, and Z is the iterative inverse of softmax(Q~ K~^T / sqrt(d)), or the true one.
+    """
+    T, D = q.shape[2:]
+    q, k = q / D**0.25, k / D**0.25
+    segments = np_segments(T, nystrom.n_landmarks, nystrom.segment_rule)
+    convolved = v
+    if nystrom.keep is not None and nystrom.mask_rule == "author":
+        q, k, convolved = (x * nystrom.keep[:, None, :, None] for x in (q, k, v))
+    q_landmarks = np.stack([q[:, :, first:end].mean(2) for first, end in segments], 2)
+    k_landmarks = np.stack([k[:, :, first:end].mean(2) for first, end in segments], 2)
+    kernel_1 = np_weights(q @ k_landmarks.swapaxes(2, 3), np_softmax_row)
+    kernel_2 = np_weights(q_landmarks @ k_landmarks.swapaxes(2, 3), np_softmax_row)
+    scores = q_landmarks @ k.swapaxes(2, 3)
+    keep = None if nystrom.keep is None else np.broadcast_to(nystrom.keep[:, None, None, :], scores.shape)
+    kernel_3 = np_weights(scores, np_softmax_row, keep)
+    inverse = np.linalg.pinv(kernel_2) if true_inverse else np_iterative_inverse(kernel_2, nystrom)
+    out = kernel_1 @ inverse @ (kernel_3 @ v)
     if conv is not None:
-        ks = conv.shape[2]
-        r = ks // 2
-        for h in range(H):
-            for t in range(T):
-                for j in range(ks):
-                    u = t + j - r
-                    if 0 <= u < T:
-                        out[:, h, t] += conv[h, 0, j, 0] * vc[:, h, u]
-    return out, dict(kernel_1=k1, kernel_2=k2, kernel_3=k3, inverse=Z)
+        out = np_add_convolution(out, convolved, conv)
+    return out, dict(kernel_1=kernel_1, kernel_2=kernel_2, kernel_3=kernel_3, inverse=inverse)
+
+
+def np_iterative_inverse(A, nystrom):
+    """Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4: Xiong et al. 2021, eq. (11).
+
+    It starts from A^T divided by the largest column sum of all matrices ("original"), or of each one ("exact").
+    """
+    sums = A.sum(-2)
+    Z = A.swapaxes(2, 3) / (sums.max() if nystrom.init == "original" else sums.max(-1)[:, :, None, None])
+    identity = np.eye(A.shape[-1])
+    for _ in range(nystrom.n_iterations):
+        AZ = A @ Z
+        Z = 0.25 * Z @ (13 * identity - AZ @ (15 * identity - AZ @ (7 * identity - AZ)))
+    return Z
+
+
+def np_add_convolution(out, v, conv):
+    """out and the convolution of v along the sequence, by one kernel (H, 1, kernel, 1) for each head."""
+    H, T = v.shape[1:3]
+    kernel = conv.shape[2]
+    for h, t, j in np.ndindex(H, T, kernel):
+        u = t + j - kernel // 2
+        if 0 <= u < T:
+            out[:, h, t] += conv[h, 0, j, 0] * v[:, h, u]
+    return out
 
 
 LD = np.longdouble
 
 
 def ld(x):
+    """In long double."""
     return np.asarray(x, LD)
 
 
 def np_sigmoid(x):
+    """1 / (1 + e^-x)"""
     return 1 / (1 + np.exp(-ld(x)))
 
 
@@ -215,12 +286,12 @@ def np_entmax15(q, k, v, keep):
     """keep (B, Tq, Tk); support is 1 where a weight is not exactly zero."""
     S = np_products(q, k)
     A = np.zeros_like(S)
-    O = np.zeros(S.shape[:3] + v.shape[3:], LD)
+    out = np.zeros(S.shape[:3] + v.shape[3:], LD)
     for b, h, i in np.ndindex(*S.shape[:3]):
         A[b, h, i] = np_entmax15_row(S[b, h, i], keep[b, i])
         for j in range(S.shape[3]):
-            O[b, h, i] += A[b, h, i, j] * ld(v)[b, h, j]
-    return O, dict(weights=A, support=(A > 0).astype(np.uint8))
+            out[b, h, i] += A[b, h, i, j] * ld(v)[b, h, j]
+    return out, dict(weights=A, support=(A > 0).astype(np.uint8))
 
 
 def np_local(q, k, v, keep, window, documents=None):
@@ -230,7 +301,7 @@ def np_local(q, k, v, keep, window, documents=None):
     v = ld(v)
     B, H, Tq, Tk = S.shape
     group = H // v.shape[1]
-    O = np.zeros((B, H, Tq, v.shape[3]), LD)
+    out = np.zeros((B, H, Tq, v.shape[3]), LD)
     for b, h, i in np.ndindex(B, H, Tq):
         at = i + Tk - Tq
         total = LD(0)
@@ -242,8 +313,8 @@ def np_local(q, k, v, keep, window, documents=None):
         if total > 0:
             A[b, h, i] /= total
         for j in range(Tk):
-            O[b, h, i] += A[b, h, i, j] * v[b, h // group, j]
-    return O, dict(weights=A)
+            out[b, h, i] += A[b, h, i, j] * v[b, h // group, j]
+    return out, dict(weights=A)
 
 
 def np_elu_features(x):
@@ -270,7 +341,7 @@ def np_linear(fq, fk, v, keys, causal):
     v = ld(v)
     B, H, Tq, R = fq.shape
     Tk = fk.shape[2]
-    O, A = np.zeros((B, H, Tq, v.shape[3]), LD), np.zeros((B, H, Tq, Tk), LD)
+    out, A = np.zeros((B, H, Tq, v.shape[3]), LD), np.zeros((B, H, Tq, Tk), LD)
     for b, h in np.ndindex(B, H):
         S, z = np.zeros((R, v.shape[3]), LD), np.zeros(R, LD)
         n_read = 0
@@ -282,18 +353,18 @@ def np_linear(fq, fk, v, keys, causal):
                 n_read += 1
             total = (fq[b, h, i] * z).sum()
             if total > 0:
-                O[b, h, i] = (fq[b, h, i][:, None] * S).sum(0) / total
+                out[b, h, i] = (fq[b, h, i][:, None] * S).sum(0) / total
                 for j in range(n_read):
                     if keys[b, j]:
                         A[b, h, i, j] = (fq[b, h, i] * fk[b, h, j]).sum() / total
-    return O, dict(weights=A)
+    return out, dict(weights=A)
 
 
 def np_wkv(k, v, w, u, keys):
     """Peng et al. 2023, eq. (16): every sum from the start."""
     k, v, w, u = map(ld, (k, v, w, u))
     B, T, d = k.shape
-    O = np.zeros((B, T, d), LD)
+    out = np.zeros((B, T, d), LD)
     for b, t in np.ndindex(B, T):
         above, below = np.zeros(d, LD), np.zeros(d, LD)
         for i in range(t + 1):
@@ -302,8 +373,8 @@ def np_wkv(k, v, w, u, keys):
                 above += e * v[b, i]
                 below += e
         if keys[b, : t + 1].any():
-            O[b, t] = above / below
-    return O
+            out[b, t] = above / below
+    return out
 
 
 def np_rwkv(x, P, keys):
@@ -325,27 +396,27 @@ def np_retention(q, k, v, decay, keys):
     """Sun et al. 2023: the recurrence of eq. (6); weights by eq. (5)."""
     q, k, v, gamma = map(ld, (q, k, v, decay))
     B, H, T, D = q.shape
-    O, A = np.zeros((B, H, T, v.shape[3]), LD), np.zeros((B, H, T, T), LD)
+    out, A = np.zeros((B, H, T, v.shape[3]), LD), np.zeros((B, H, T, T), LD)
     for b, h in np.ndindex(B, H):
         S = np.zeros((D, v.shape[3]), LD)
         for n in range(T):
             S = gamma[h] * S
             if keys[b, n]:
                 S = S + k[b, h, n][:, None] * v[b, h, n][None]
-            O[b, h, n] = (q[b, h, n][:, None] * S).sum(0)
+            out[b, h, n] = (q[b, h, n][:, None] * S).sum(0)
             for m in range(n + 1):
                 product = (q[b, h, n] * k[b, h, m]).sum()
                 A[b, h, n, m] = product * gamma[h] ** (n - m) * keys[b, m]
-    return O, dict(weights=A)
+    return out, dict(weights=A)
 
 
 def np_retention_gated(q, k, v, g, decay, keys, norm, epsilon):
     """Eq. (8) without W_G and W_O: swish(g) * norm of each head, q divided by sqrt(head_dim)."""
-    O, _ = np_retention(ld(q) / np.sqrt(LD(q.shape[3])), k, v, decay, keys)
-    B, H, T, W = O.shape
+    retained, _ = np_retention(ld(q) / np.sqrt(LD(q.shape[3])), k, v, decay, keys)
+    B, H, T, W = retained.shape
     out = np.zeros((B, T, H * W), LD)
     for b, t, h in np.ndindex(B, T, H):
-        c = O[b, h, t]
+        c = retained[b, h, t]
         if norm == "group":
             c = c - c.sum() / W
         y = c / np.sqrt((c * c).sum() / W + LD(epsilon))

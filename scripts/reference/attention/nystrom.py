@@ -1,92 +1,83 @@
 """Cases of Nyström attention (Xiong et al. 2021, https://arxiv.org/abs/2102.03902)."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from .autograd import t_nystrom
-from .formulas import np_nystrom, np_segments
-from .masks import tt, u8
+from .formulas import Nystrom, np_nystrom, np_segments
+from .masks import u8
+
+B, H = 2, 2
 
 
-def nystrom(w, seed):
-    B = 2
-    m = 4 if seed == 0 else 3
-    Tn = 12 if seed == 0 else 15
-    Hn, Dn = 2, (4 if seed == 0 else 6)
+class Cases:
+    """Writes cases of Nyström attention, with queries, keys and values of one width."""
 
-    def nys(
-        name,
-        T,
-        m,
-        how="equal",
-        init="original",
-        conv=None,
-        keep=None,
-        mask_rule="hf",
-        s=1.0,
-        note="",
-        iters=6,
-        q=None,
-        k=None,
-    ):
-        q = w.normal(B, Hn, T, Dn, scale=s) if q is None else q
-        k = w.normal(B, Hn, T, Dn, scale=s) if k is None else k
-        v = w.normal(B, Hn, T, Dn)
-        P = {} if conv is None else dict(conv=w.normal(Hn, 1, conv, 1, scale=0.5))
-        o, aux = np_nystrom(q, k, v, m, how, init, iters, P.get("conv"), keep, mask_rule)
-        op, _ = np_nystrom(q, k, v, m, how, init, iters, P.get("conv"), keep, mask_rule, True)
-        res = float(np.abs(aux["kernel_2"] @ aux["inverse"] @ aux["kernel_2"] - aux["kernel_2"]).max())
-        w.case(
-            name,
+    def __init__(self, writer, head_dim):
+        """Cases of this head_dim."""
+        self.writer, self.head_dim = writer, head_dim
+
+    def case(self, name, T, nystrom, conv_kernel=None, scale=1.0, note=""):
+        """One case, of a sequence of length T. `scale` is that of queries and keys."""
+        writer, shape = self.writer, (B, H, T, self.head_dim)
+        inputs = dict(
+            q=writer.normal(*shape, scale=scale), k=writer.normal(*shape, scale=scale), v=writer.normal(*shape)
+        )
+        if conv_kernel is not None:
+            inputs["conv"] = writer.normal(H, 1, conv_kernel, 1, scale=0.5)
+        q, k, v, conv = inputs["q"], inputs["k"], inputs["v"], inputs.get("conv")
+        out, aux = np_nystrom(q, k, v, conv, nystrom)
+        out_true_pinv, _ = np_nystrom(q, k, v, conv, nystrom, true_inverse=True)
+        A, Z = aux["kernel_2"], aux["inverse"]
+        writer.case(
+            f"nystrom/{name}",
             "nystrom",
-            dict(q=q, k=k, v=v, **P),
-            lambda t: t_nystrom(t["q"], t["k"], t["v"], m, how, init, iters, t.get("conv"), tt(keep), mask_rule),
-            o,
-            aux=dict(aux, out_true_pinv=op),
-            const={} if keep is None else dict(mask=u8(keep)),
-            landmarks=m,
-            segments=[list(x) for x in np_segments(T, m, how)],
-            segment_rule=how,
-            init=init,
-            iterations=iters,
-            conv_kernel=conv,
-            mask_rule=None if keep is None else mask_rule,
-            residual_KZK_minus_K=res,
+            inputs,
+            lambda t: t_nystrom(t["q"], t["k"], t["v"], t.get("conv"), nystrom),
+            out,
+            aux=dict(aux, out_true_pinv=out_true_pinv),
+            const={} if nystrom.keep is None else dict(mask=u8(nystrom.keep)),
+            landmarks=nystrom.n_landmarks,
+            segments=[list(segment) for segment in np_segments(T, nystrom.n_landmarks, nystrom.segment_rule)],
+            segment_rule=nystrom.segment_rule,
+            init=nystrom.init,
+            iterations=nystrom.n_iterations,
+            conv_kernel=conv_kernel,
+            mask_rule=None if nystrom.keep is None else nystrom.mask_rule,
+            residual_KZK_minus_K=float(np.abs(A @ Z @ A - A).max()),
             note=note,
         )
 
+
+def nystrom(w, seed):
+    """Both starts of the inverse, padding by both rules, segments of unequal length, few and many landmarks."""
+    n_landmarks, T, head_dim = (4, 12, 4) if seed == 0 else (3, 15, 6)
+    case, plain = Cases(w, head_dim).case, Nystrom(n_landmarks)
     for init in ("original", "exact"):
-        nys(f"nystrom/{init}", Tn, m, init=init)
-        nys(f"nystrom/{init}_conv", Tn, m, init=init, conv=5, s=1.5)
-    kp = np.ones((B, Tn), bool)
-    kp[0, Tn - 4 :] = False
-    kp[1, :2] = False
-    nys("nystrom/pad_hf", Tn, m, conv=3, keep=kp, s=1.5, note="mask (B,T) touches only kernel_3 (transformers)")
-    nys(
-        "nystrom/pad_author",
-        Tn,
-        m,
-        conv=3,
-        keep=kp,
-        mask_rule="author",
-        s=1.5,
-        note="the authors' code: q, k and the conv input multiplied by the mask, kernel_3 masked; landmark means still divide by the full segment",
+        case(init, T, replace(plain, init=init))
+        case(f"{init}_conv", T, replace(plain, init=init), conv_kernel=5, scale=1.5)
+    keep = np.ones((B, T), bool)
+    keep[0, T - 4 :] = False
+    keep[1, :2] = False
+    padded = replace(plain, keep=keep)
+    note = "mask (B,T) touches only kernel_3 (transformers)"
+    case("pad_hf", T, padded, conv_kernel=3, scale=1.5, note=note)
+    note = (
+        "the authors' code: q, k and the conv input multiplied by the mask, kernel_3 masked; landmark means still "
+        "divide by the full segment"
     )
-    nys("nystrom/large", Tn, m, s=6.0, note="kernels near one-hot; landmarks' kernel_2 may be near singular")
-    nys("nystrom/iters3", Tn, m, conv=5, iters=3, note="3 iterations instead of 6")
-    for how in ("adaptive", "array_split", "ceil_last_short"):
-        nys(
-            f"nystrom/indivisible_{how}",
-            13,
-            4,
-            how,
-            s=1.2,
-            note="T = 13, 4 landmarks; transformers cannot run this, so the segment rule is ours to choose",
-        )
-    nys(
-        "nystrom/m_equals_T",
-        4,
-        4,
-        note="formula run as is; transformers instead switches to plain softmax attention when num_landmarks == segment_means_seq_len",
+    case("pad_author", T, replace(padded, mask_rule="author"), conv_kernel=3, scale=1.5, note=note)
+    note = "kernels near one-hot; landmarks' kernel_2 may be near singular"
+    case("large", T, plain, scale=6.0, note=note)
+    case("iters3", T, replace(plain, n_iterations=3), conv_kernel=5, note="3 iterations instead of 6")
+    note = "T = 13, 4 landmarks; transformers cannot run this, so the segment rule is ours to choose"
+    for rule in ("adaptive", "array_split", "ceil_last_short"):
+        case(f"indivisible_{rule}", 13, Nystrom(4, segment_rule=rule), scale=1.2, note=note)
+    note = (
+        "formula run as is; transformers instead switches to plain softmax attention when num_landmarks == "
+        "segment_means_seq_len"
     )
-    nys("nystrom/one_landmark", 6, 1, note="out is one row for all positions: kernel_1 = kernel_2 = 1")
-    nys("nystrom/T1", 1, 1)
+    case("m_equals_T", 4, Nystrom(4), note=note)
+    case("one_landmark", 6, Nystrom(1), note="out is one row for all positions: kernel_1 = kernel_2 = 1")
+    case("T1", 1, Nystrom(1))

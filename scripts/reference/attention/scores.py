@@ -1,192 +1,196 @@
 """Cases of attention scores and of the distributions over the keys that replace softmax."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
 import numpy as np
 
-from .autograd import t_scores, t_softmax, t_sparse, t_sparsemax
-from .formulas import np_attend, np_scores, np_softmax_row, np_sparse_row, np_sparsemax_row
+from .autograd import t_cut, t_cut_renormalised, t_score_cut, t_scores, t_softmax, t_sparsemax, t_top_k
+from .formulas import (
+    np_attend,
+    np_cut_renormalised_row,
+    np_cut_row,
+    np_score_cut_row,
+    np_scores,
+    np_softmax_row,
+    np_sparsemax_row,
+    np_top_k_row,
+    np_weights,
+)
 from .masks import tril, tt, u8
+
+WIDER_KEYS = ("general", "additive", "seed_additive_separate")
+KINDS = ("scaled_dot", "dot", "general", "additive", "seed_additive_shared", "seed_additive_separate")
 
 
 class Sizes:
     """Sizes (batch, heads, queries, keys, head width), and random q, k, v of these sizes."""
 
     def __init__(self, w, seed):
+        """Those of the records under seed 0, else drawn ones."""
         drawn = lambda low, high: int(w.rng.integers(low, high))
         self.w, self.B = w, 2
         self.H, self.Tq, self.D, self.Tk = (
             (2, 6, 4, 9) if seed == 0 else (drawn(1, 4), drawn(5, 8), drawn(3, 7), drawn(8, 11))
         )
 
-    def qkv(self, tq, tk, dq=None, dk=None, dv=None, s=1.5):
+    def qkv(self, tq, tk, dk=None, dv=None, scale=1.5):
+        """q, k, v; `scale` is that of q and k, and dk and dv are widths other than D."""
         w, B, H, D = self.w, self.B, self.H, self.D
-        return (w.normal(B, H, tq, dq or D, scale=s), w.normal(B, H, tk, dk or D, scale=s), w.normal(B, H, tk, dv or D))
+        return dict(
+            q=w.normal(B, H, tq, D, scale=scale),
+            k=w.normal(B, H, tk, dk or D, scale=scale),
+            v=w.normal(B, H, tk, dv or D),
+        )
+
+    def causal(self, tq, tk):
+        """The mask of the last tq of tk positions: each sees itself and those before."""
+        return np.broadcast_to(tril(tq, tk, tk - tq), (self.B, self.H, tq, tk)).copy()
+
+    def padding(self, keys, tq):
+        """The mask (B, H, tq, Tk) of the keys (B, Tk) that may be read."""
+        return np.broadcast_to(keys[:, None, None, :], (self.B, self.H, tq, keys.shape[1])).copy()
 
 
-def params(w, kind, Dq, Dk, A=5):
-    return {
-        "general": dict(w=w.normal(Dq, Dk, scale=0.6)),
+@dataclass(frozen=True)
+class Distribution:
+    """What turns scores into weights: for a row in numpy, and for all of them in torch."""
+
+    row: Callable
+    weights_of: Callable
+    recorded: dict = field(default_factory=dict)
+
+
+SOFTMAX = Distribution(np_softmax_row, t_softmax)
+DISTRIBUTIONS = {
+    "sparsemax": Distribution(np_sparsemax_row, t_sparsemax),
+    "sparse_softmax_cut_renorm": Distribution(
+        np_cut_renormalised_row(0.12),
+        t_cut_renormalised(0.12),
+        dict(threshold=0.12, note="p = softmax(s); p <= threshold -> 0; divide by the remaining sum"),
+    ),
+    "sparse_softmax_cut": Distribution(
+        np_cut_row(0.12), t_cut(0.12), dict(threshold=0.12, note="as cut_renorm without the division")
+    ),
+    "sparse_softmax_score_cut": Distribution(
+        np_score_cut_row(0.1),
+        t_score_cut(0.1),
+        dict(threshold=0.1, note="scores <= threshold -> -inf before softmax; a row with none left is 0"),
+    ),
+    "sparse_softmax_topk": Distribution(np_top_k_row(3), t_top_k(3), dict(top_k=3)),
+}
+
+
+def parameters(w, kind, dq, dk, width=5):
+    """Random parameters of a score; `width` is that of the additive score's hidden layer.
+
+    Those of all scores are drawn: the numbers of the records are drawn after them.
+    """
+    drawn = {
+        "general": dict(w=w.normal(dq, dk, scale=0.6)),
         "additive": dict(
-            w_q=w.normal(A, Dq, scale=0.7), w_k=w.normal(A, Dk, scale=0.7), b=w.normal(A, scale=0.3), v_a=w.normal(A)
+            w_q=w.normal(width, dq, scale=0.7),
+            w_k=w.normal(width, dk, scale=0.7),
+            b=w.normal(width, scale=0.3),
+            v_a=w.normal(width),
         ),
-        "seed_additive_shared": dict(w=w.normal(Dq), b=w.normal(1)),
-        "seed_additive_separate": dict(w_q=w.normal(Dq), w_k=w.normal(Dk), b=w.normal(1)),
-    }.get(kind, {})
+        "seed_additive_shared": dict(w=w.normal(dq), b=w.normal(1)),
+        "seed_additive_separate": dict(w_q=w.normal(dq), w_k=w.normal(dk), b=w.normal(1)),
+    }
+    return drawn.get(kind, {})
 
 
-def dotlike(w, name, kind, q, k, v, P, keep=None, nrow=np_softmax_row, trow=t_softmax, **meta):
-    S = np_scores(kind, q, k, P)
-    A, o = np_attend(S, v, nrow, keep)
-    kp = tt(keep)
+def case(w, name, kind, inputs, keep=None, over_keys=SOFTMAX, **meta):
+    """One case. `inputs` are q, k, v and the parameters of the score."""
+    scores = np_scores(kind, inputs["q"], inputs["k"], inputs)
+    weights, out = np_attend(scores, inputs["v"], over_keys.row, keep)
     w.case(
         name,
         kind,
-        dict(q=q, k=k, v=v, **P),
-        lambda t: trow(t_scores(kind, t["q"], t["k"], t), kp) @ t["v"],
-        o,
-        aux=dict(weights=A, scores=S),
+        inputs,
+        lambda t: over_keys.weights_of(t_scores(kind, t["q"], t["k"], t), tt(keep)) @ t["v"],
+        out,
+        aux=dict(weights=weights, scores=scores),
         const={} if keep is None else dict(mask=u8(keep)),
         **meta,
     )
 
 
-def full(bk, H_, Tq_):
-    return np.broadcast_to(bk[:, None, None, :], (bk.shape[0], H_, Tq_, bk.shape[1])).copy()
-
-
 def scores(w, sizes):
     """Every score: cross-attention, causal, and with padding."""
-    B, H, Tq, D, Tk, qkv = sizes.B, sizes.H, sizes.Tq, sizes.D, sizes.Tk, sizes.qkv
-    for kind in ("scaled_dot", "dot", "general", "additive", "seed_additive_shared", "seed_additive_separate"):
-        dk = D + 1 if kind in ("general", "additive", "seed_additive_separate") else D
-        q, k, v = qkv(Tq, Tk, D, dk, D + 2)
-        dotlike(w, f"{kind}/cross", kind, q, k, v, params(w, kind, D, dk), note="Tq != Tk, Dv != Dk, no mask")
-        q, k, v = qkv(Tq, Tq, D, dk)
-        keep = np.broadcast_to(tril(Tq, Tq), (B, H, Tq, Tq)).copy()
-        dotlike(w, f"{kind}/causal", kind, q, k, v, params(w, kind, D, dk), keep)
-        q, k, v = qkv(Tq, Tk, D, dk)
-        pad = np.ones((B, Tk), bool)
-        pad[0, Tk - 3 :] = False
-        pad[1, :2] = False
-        dotlike(w, f"{kind}/padding_cross", kind, q, k, v, params(w, kind, D, dk), full(pad, H, Tq))
+    B, Tq, D, Tk, qkv = sizes.B, sizes.Tq, sizes.D, sizes.Tk, sizes.qkv
+    padding = np.ones((B, Tk), bool)
+    padding[0, Tk - 3 :] = False
+    padding[1, :2] = False
+    for kind in KINDS:
+        dk = D + 1 if kind in WIDER_KEYS else D
+        inputs = qkv(Tq, Tk, dk, D + 2) | parameters(w, kind, D, dk)
+        case(w, f"{kind}/cross", kind, inputs, note="Tq != Tk, Dv != Dk, no mask")
+        inputs = qkv(Tq, Tq, dk) | parameters(w, kind, D, dk)
+        case(w, f"{kind}/causal", kind, inputs, sizes.causal(Tq, Tq))
+        inputs = qkv(Tq, Tk, dk) | parameters(w, kind, D, dk)
+        case(w, f"{kind}/padding_cross", kind, inputs, sizes.padding(padding, Tq))
 
 
 def edges(w, sizes):
     """Fully masked queries, decoding with a cache, a single position, scores in the thousands."""
-    B, H, Tq, Tk, qkv = sizes.B, sizes.H, sizes.Tq, sizes.Tk, sizes.qkv
-    q, k, v = qkv(Tq, Tq)
-    pad = np.ones((B, Tq), bool)
-    pad[0, Tq - 2 :] = False
-    pad[1, 0] = False
-    keep = full(pad, H, Tq) & tril(Tq, Tq)
-    dotlike(
-        w,
-        "scaled_dot/causal_leftpad",
-        "scaled_dot",
-        q,
-        k,
-        v,
-        {},
-        keep,
-        note="batch 1 row 0 is fully masked: convention here is weights 0, out 0, no gradient",
-    )
-    q, k, v = qkv(3, Tk)
-    dotlike(
-        w,
-        "scaled_dot/causal_offset",
-        "scaled_dot",
-        q,
-        k,
-        v,
-        {},
-        np.broadcast_to(tril(3, Tk, Tk - 3), (B, H, 3, Tk)).copy(),
-        note="decoding with a cache: query i may see keys <= i + Tk - Tq",
-    )
-    q, k, v = qkv(Tq, Tk)
-    pad = np.ones((B, Tk), bool)
-    pad[1] = False
-    dotlike(
-        w,
-        "scaled_dot/all_masked_zero",
-        "scaled_dot",
-        q,
-        k,
-        v,
-        {},
-        full(pad, H, Tq),
-        note="batch 1 has no valid key: out 0 by convention",
-    )
-    S = np_scores("scaled_dot", q, k, {})
-    A, o = np_attend(S, v, np_softmax_row)
-    A2 = A.copy()
-    A2[1] = 1 / Tk
-    A2[0] = np_attend(S, v, np_softmax_row)[0][0]
+    B, Tq, Tk, qkv = sizes.B, sizes.Tq, sizes.Tk, sizes.qkv
+    padding = np.ones((B, Tq), bool)
+    padding[0, Tq - 2 :] = False
+    padding[1, 0] = False
+    keep = sizes.padding(padding, Tq) & tril(Tq, Tq)
+    note = "batch 1 row 0 is fully masked: convention here is weights 0, out 0, no gradient"
+    case(w, "scaled_dot/causal_leftpad", "scaled_dot", qkv(Tq, Tq), keep, note=note)
+    note = "decoding with a cache: query i may see keys <= i + Tk - Tq"
+    case(w, "scaled_dot/causal_offset", "scaled_dot", qkv(3, Tk), sizes.causal(3, Tk), note=note)
+    all_masked(w, sizes)
+    note = "out equals v; grad_q = grad_k = 0"
+    case(w, "scaled_dot/T1", "scaled_dot", qkv(1, 1), note=note)
+    note = "scores in the thousands; naive exp overflows"
+    case(w, "scaled_dot/large", "scaled_dot", qkv(Tq, Tk, scale=30.0), note=note)
+    case(w, "dot/large_causal_offset", "dot", qkv(Tq, Tk, scale=30.0), sizes.causal(Tq, Tk))
+
+
+def all_masked(w, sizes):
+    """Batch 1 has no valid key: by our convention, and by transformers' eager attention."""
+    inputs = sizes.qkv(sizes.Tq, sizes.Tk)
+    keys = np.ones((sizes.B, sizes.Tk), bool)
+    keys[1] = False
+    keep = sizes.padding(keys, sizes.Tq)
+    note = "batch 1 has no valid key: out 0 by convention"
+    case(w, "scaled_dot/all_masked_zero", "scaled_dot", inputs, keep, note=note)
+    weights = np_weights(np_scores("scaled_dot", inputs["q"], inputs["k"], {}), np_softmax_row)
+    weights[1] = 1 / sizes.Tk
+    out = np.einsum("bhij,bhjd->bhid", weights, inputs["v"])
     w.values(
         "scaled_dot/all_masked_hf_eager",
         "scaled_dot",
-        dict(q=q, k=k, v=v, mask=u8(full(pad, H, Tq)), weights=A2, out=np.einsum("bhij,bhjd->bhid", A2, v)),
-        note="the same with additive finfo.min: a fully masked row becomes the plain mean of v (what transformers' eager path gives in f32)",
-    )
-    for T in (1,):
-        q, k, v = qkv(1, 1)
-        dotlike(w, "scaled_dot/T1", "scaled_dot", q, k, v, {}, note="out equals v; grad_q = grad_k = 0")
-    q, k, v = qkv(Tq, Tk, s=30.0)
-    dotlike(w, "scaled_dot/large", "scaled_dot", q, k, v, {}, note="scores in the thousands; naive exp overflows")
-    q, k, v = qkv(Tq, Tk, s=30.0)
-    dotlike(
-        w, "dot/large_causal_offset", "dot", q, k, v, {}, np.broadcast_to(tril(Tq, Tk, Tk - Tq), (B, H, Tq, Tk)).copy()
+        dict(inputs, mask=u8(keep), weights=weights, out=out),
+        note="the same with additive finfo.min: a fully masked row becomes the plain mean of v (what transformers' "
+        "eager path gives in f32)",
     )
 
 
 def distributions(w, sizes):
     """Sparsemax and the sparse softmaxes."""
-    B, H, Tq, Tk, qkv = sizes.B, sizes.H, sizes.Tq, sizes.Tk, sizes.qkv
-    for nm, nrow, trow, meta in (
-        ("sparsemax", np_sparsemax_row, t_sparsemax, {}),
-        (
-            "sparse_softmax_cut_renorm",
-            np_sparse_row("cut_renorm", 0.12),
-            t_sparse("cut_renorm", 0.12),
-            dict(threshold=0.12, note="p = softmax(s); p <= threshold -> 0; divide by the remaining sum"),
-        ),
-        (
-            "sparse_softmax_cut",
-            np_sparse_row("cut", 0.12),
-            t_sparse("cut", 0.12),
-            dict(threshold=0.12, note="as cut_renorm without the division"),
-        ),
-        (
-            "sparse_softmax_score_cut",
-            np_sparse_row("score_cut", 0.1),
-            t_sparse("score_cut", 0.1),
-            dict(threshold=0.1, note="scores <= threshold -> -inf before softmax; a row with none left is 0"),
-        ),
-        ("sparse_softmax_topk", np_sparse_row("topk", 3), t_sparse("topk", 3), dict(top_k=3)),
-    ):
-        q, k, v = qkv(Tq, Tk)
-        dotlike(w, f"{nm}/plain", "scaled_dot", q, k, v, {}, None, nrow, trow, distribution=nm, **meta)
-        q, k, v = qkv(Tq, Tq)
-        keep = np.broadcast_to(tril(Tq, Tq), (B, H, Tq, Tq)).copy()
+    Tq, Tk, qkv = sizes.Tq, sizes.Tk, sizes.qkv
+    for name, distribution in DISTRIBUTIONS.items():
+        recorded = dict(distribution=name, **distribution.recorded)
+        case(w, f"{name}/plain", "scaled_dot", qkv(Tq, Tk), None, distribution, **recorded)
+        keep = sizes.causal(Tq, Tq)
         keep[0, :, :, Tq - 2 :] = False
-        dotlike(w, f"{nm}/causal_pad", "scaled_dot", q, k, v, {}, keep, nrow, trow, distribution=nm, **meta)
-    q, k, v = qkv(Tq, Tk, s=0.05)
-    dotlike(
+        case(w, f"{name}/causal_pad", "scaled_dot", qkv(Tq, Tq), keep, distribution, **recorded)
+    case(
         w,
         "sparse_softmax_cut_renorm/all_below",
         "scaled_dot",
-        q,
-        k,
-        v,
-        {},
-        None,
-        np_sparse_row("cut_renorm", 0.5),
-        t_sparse("cut_renorm", 0.5),
+        qkv(Tq, Tk, scale=0.05),
+        over_keys=Distribution(np_cut_renormalised_row(0.5), t_cut_renormalised(0.5)),
         distribution="sparse_softmax_cut_renorm",
         threshold=0.5,
         note="every weight is at or below the threshold: weights and out are 0 by convention",
     )
-    q, k, v = qkv(Tq, Tk, s=20.0)
-    dotlike(
-        w, "sparsemax/large", "scaled_dot", q, k, v, {}, None, np_sparsemax_row, t_sparsemax, distribution="sparsemax"
-    )
+    sparsemax = DISTRIBUTIONS["sparsemax"]
+    case(w, "sparsemax/large", "scaled_dot", qkv(Tq, Tk, scale=20.0), None, sparsemax, distribution="sparsemax")
     z = np.array([[1.0, 1, 1, 1], [3, 1, 0.2, -1], [0.5, 0.5, 0, 0], [0, 0, 0, 5], [0.1, 0.2, 0.3, 0.4]])
-    w.values("sparsemax/rows", "sparsemax", dict(z=z, p=np.stack([np_sparsemax_row(r) for r in z])))
+    w.values("sparsemax/rows", "sparsemax", dict(z=z, p=np.stack([np_sparsemax_row(row) for row in z])))
