@@ -17,67 +17,72 @@ class Writer:
     """Collects cases, and checks each one on the way."""
 
     def __init__(self, rng):
+        """Without cases; all random numbers are of `rng`."""
         self.rng, self.tensors, self.cases = rng, {}, {}
 
-    def normal(self, *s, scale=1.0):
-        return self.rng.standard_normal(s) * scale
+    def normal(self, *shape, scale=1.0):
+        """Random numbers of the normal distribution."""
+        return self.rng.standard_normal(shape) * scale
 
-    def case(self, name, op, diff, fn, ref, aux=None, const=None, **meta):
-        """diff: dict of inputs that get gradients; fn: torch(dict)->out; ref: numpy out"""
-        t = {k: torch.from_numpy(np.ascontiguousarray(x)).requires_grad_() for k, x in diff.items()}
-        o = fn(t)
-        d = np.abs(o.detach().numpy() - ref).max() if ref.size else 0
-        sc = max(1.0, np.abs(ref).max())
-        assert np.isfinite(ref).all() and d < 1e-9 * sc, (name, d)
-        g = self.normal(*ref.shape)
-        (o * torch.from_numpy(g)).sum().backward()
-        for k, x in diff.items():
-            self.tensors[f"{name}/{k}"] = x
-        for k, x in (const or {}).items():
-            self.tensors[f"{name}/{k}"] = x
-        for k, x in (aux or {}).items():
-            self.tensors[f"{name}/{k}"] = x
-        self.tensors[f"{name}/out"] = ref
-        self.tensors[f"{name}/gout"] = g
-        for k, x in t.items():
-            gr = np.zeros(x.shape) if x.grad is None else x.grad.numpy()
-            assert np.isfinite(gr).all(), (name, k)
-            self.tensors[f"{name}/grad_{k}"] = gr
-        t32 = {k: torch.from_numpy(x.astype(np.float32)).requires_grad_() for k, x in diff.items()}
-        o32 = fn(t32)
-        (o32 * torch.from_numpy(g).float()).sum().backward()
-        # the same maths in f32 on the f32-rounded inputs
-        f32 = dict(
-            out=relative_error(o32.detach().numpy(), ref),
-            **{
-                f"grad_{k}": (
-                    0.0 if x.grad is None else relative_error(x.grad.numpy(), self.tensors[f"{name}/grad_{k}"])
-                )
-                for k, x in t32.items()
-            },
-        )
+    def add(self, case, tensors):
+        """Records tensors of one case."""
+        self.tensors.update({f"{case}/{name}": tensor for name, tensor in tensors.items()})
+
+    def case(self, name, op, inputs, autograd, expected, aux=None, const=None, **meta):
+        """One case. `inputs` get gradients; autograd(tensors) -> out in torch; `expected` is the out of numpy."""
         assert name not in self.cases
+        aux, const = aux or {}, const or {}
+        t = {k: torch.from_numpy(np.ascontiguousarray(x)).requires_grad_() for k, x in inputs.items()}
+        out = autograd(t)
+        difference = np.abs(out.detach().numpy() - expected).max() if expected.size else 0
+        largest = max(1.0, np.abs(expected).max())
+        assert np.isfinite(expected).all() and difference < 1e-9 * largest, (name, difference)
+        gout = self.normal(*expected.shape)
+        (out * torch.from_numpy(gout)).sum().backward()
+        gradients = {f"grad_{k}": gradient(x) for k, x in t.items()}
+        assert all(np.isfinite(x).all() for x in gradients.values()), name
+        expected = {"out": expected, **gradients}
+        self.add(name, {**inputs, **const, **aux, **expected, "gout": gout})
         self.cases[name] = dict(
             op=op,
-            f32_error_of_a_stable_implementation={k: float(f"{v:.2g}") for k, v in f32.items()},
-            inputs=sorted(diff),
-            const=sorted(const or {}),
-            aux=sorted(aux or {}),
-            cross_check=float(d),
+            f32_error_of_a_stable_implementation=errors_in_f32(autograd, inputs, gout, expected),
+            inputs=sorted(inputs),
+            const=sorted(const),
+            aux=sorted(aux),
+            cross_check=float(difference),
             **meta,
         )
 
     def values(self, name, op, tensors, **meta):
-        for k, x in tensors.items():
-            self.tensors[f"{name}/{k}"] = np.asarray(x)
+        """A case of numbers alone."""
+        self.add(name, {k: np.asarray(x) for k, x in tensors.items()})
         self.cases[name] = dict(op=op, tensors=sorted(tensors), **meta)
 
     def save(self, out, stem, dtype):
-        save_file(
-            {k: np.ascontiguousarray(v) if np.ndim(v) else np.asarray(v)[None] for k, v in self.tensors.items()},
-            f"{out}/{stem}.safetensors",
-        )
+        """Writes out/stem.safetensors and out/stem.json."""
+        tensors = {k: np.ascontiguousarray(x) if np.ndim(x) else np.asarray(x)[None] for k, x in self.tensors.items()}
+        save_file(tensors, f"{out}/{stem}.safetensors")
         os.chmod(f"{out}/{stem}.safetensors", 0o644)
-        json.dump(
-            dict(format=1, dtype=dtype, cases=self.cases), open(f"{out}/{stem}.json", "w"), indent=1, ensure_ascii=False
-        )
+        with open(f"{out}/{stem}.json", "w") as file:
+            json.dump(dict(format=1, dtype=dtype, cases=self.cases), file, indent=1, ensure_ascii=False)
+
+
+def gradient(x):
+    """The gradient of a tensor, zeros where nothing depends on it."""
+    return np.zeros(x.shape) if x.grad is None else x.grad.numpy()
+
+
+def errors_in_f32(autograd, inputs, gout, expected):
+    """Relative errors of out and gradients by the same maths in f32, on the inputs rounded to f32."""
+    t = {k: torch.from_numpy(x.astype(np.float32)).requires_grad_() for k, x in inputs.items()}
+    out = autograd(t)
+    (out * torch.from_numpy(gout).float()).sum().backward()
+    errors = {"out": relative_error(out.detach().numpy(), expected["out"])}
+    for k, x in t.items():
+        errors[f"grad_{k}"] = 0.0 if x.grad is None else relative_error(x.grad.numpy(), expected[f"grad_{k}"])
+    return rounded(errors)
+
+
+def rounded(errors):
+    """With two digits."""
+    return {k: float(f"{error:.2g}") for k, error in errors.items()}
