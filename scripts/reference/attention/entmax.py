@@ -12,29 +12,46 @@ from .shapes import heads, largest_score, loud_padding, tensor
 MARGIN = 1e-3
 
 
-def entmax(w, shapes):
-    B, H, D, T, Tq, P = shapes.B, shapes.H, shapes.D, shapes.T, shapes.Tq, shapes.P
-    padded = shapes.padded(T)
+class Cases:
+    """Writes cases of 1.5-entmax attention."""
 
-    def case(name, tq, tk, keys=None, causal=False, s=1.5, dv=D, edit=lambda x: x, **meta):
-        keys = shapes.all_keys(tk) if keys is None else keys
-        keep = shapes.keep(tq, tk, keys, causal)
-        mask = heads(keep, H)
-        distribution = lambda t: t_entmax15(t_products(t["q"], t["k"]), tensor(mask))
-        while True:
-            x = edit(dict(q=w.normal(B, H, tq, D, scale=s), k=w.normal(B, H, tk, D, scale=s), v=w.normal(B, H, tk, dv)))
-            _, support, distance = distribution({k: tensor(f32(y)) for k, y in x.items()})
+    def __init__(self, w, shapes):
+        """Cases of these shapes."""
+        self.w, self.shapes = w, shapes
+
+    def qkv(self, tq, tk, dv, scale):
+        """Random q, k, v; `scale` is that of q and k."""
+        w, B, H, D = self.w, self.shapes.B, self.shapes.H, self.shapes.D
+        return dict(
+            q=w.normal(B, H, tq, D, scale=scale), k=w.normal(B, H, tk, D, scale=scale), v=w.normal(B, H, tk, dv)
+        )
+
+    def case(self, name, tq, tk, keys=None, causal=False, scale=1.5, dv=None, edit=lambda x: x, **meta):
+        """One case. Inputs, which `edit` changes, are drawn until every key has a margin."""
+        shapes = self.shapes
+        keep = shapes.keep(tq, tk, shapes.all_keys(tk) if keys is None else keys, causal)
+        mask = heads(keep, shapes.H)
+
+        def reference(x):
+            """By bisection."""
+            return np_entmax15(x["q"], x["k"], x["v"], keep)
+
+        def weights(t):
+            """By sorting: weights, support, and distances from tau."""
+            return t_entmax15(t_products(t["q"], t["k"]), tensor(mask))
+
+        margin = 0.0
+        while margin <= MARGIN:
+            x = edit(self.qkv(tq, tk, dv or shapes.D, scale))
+            _, support, distance = weights({k: tensor(f32(y)) for k, y in x.items()})
             margin = float(distance.min())
-            if margin > MARGIN:
-                break
-        reference = lambda x: np_entmax15(x["q"], x["k"], x["v"], keep)
         assert (support.numpy() == (reference(x)[1]["support"] == 1)).all(), name
-        w.case(
+        self.w.case(
             f"entmax15/{name}",
             "entmax15",
             x,
             reference,
-            lambda t, _: distribution(t)[0] @ t["v"],
+            lambda t, _: weights(t)[0] @ t["v"],
             shapes.recorded(mask),
             causal=causal,
             distribution="entmax15",
@@ -42,6 +59,10 @@ def entmax(w, shapes):
             **meta,
         )
 
+
+def entmax(w, shapes):
+    """Masks, lengths, and scores that are large, equal or close together."""
+    case, T, Tq, P, padded = Cases(w, shapes).case, shapes.T, shapes.Tq, shapes.P, shapes.padded(shapes.T)
     case("plain", T, T, note="support: 1 where the weight is not zero, exactly")
     case("cross", Tq, T, dv=shapes.Dv, note="Tq != Tk, Dv != Dk")
     case("causal", T, T, causal=True)
@@ -52,17 +73,18 @@ def entmax(w, shapes):
     loud = loud_padding(padded, 40)
     case("pad_loud", Tq, T, padded, edit=loud, note="padded keys and values are large")
     case("T1", 1, 1, note="out equals v; no gradient for q and k")
-    case("prime", P, P, s=1.0)
-    case("prime_causal", P, P, causal=True, s=1.0)
+    case("prime", P, P, scale=1.0)
+    case("prime_causal", P, P, causal=True, scale=1.0)
     case("large", T, T, edit=largest_score(50), note="the largest score is 50 in size")
     case("large_causal", T, T, causal=True, edit=largest_score(50), note="the same")
     case("huge", T, T, edit=largest_score(5000), note="scores in the thousands")
     case("uniform", T, T, edit=lambda x: dict(x, q=x["q"] * 0), note="q = 0: ties throughout")
-    case("dense", T, T, s=0.3, note="scores close together: every key has a weight")
+    case("dense", T, T, scale=0.3, note="scores close together: every key has a weight")
     case("ties", T, T, edit=pairs, note="keys come in equal pairs: equal scores, equal weights")
 
 
 def pairs(x):
+    """Every second key as the one before."""
     k = x["k"].copy()
     k[:, :, 1::2] = k[:, :, 0:-1:2]
     return dict(x, k=k)
@@ -89,10 +111,12 @@ def entmax_rows(w):
     with_inf[8, :4] = -np.inf
 
     def reference(x):
+        """By bisection."""
         rows = [np_entmax15_row(np.where(np.isfinite(r), r, 0), np.isfinite(r)) for r in x["z"]]
         return np.stack(rows), dict(support=(np.stack(rows) > 0).astype(np.uint8))
 
     def autograd(t, _):
+        """By sorting; -inf is forbidden."""
         finite = t["z"].isfinite()
         return t_entmax15(torch.where(finite, t["z"], torch.zeros_like(t["z"])), finite)[0]
 
