@@ -39,72 +39,99 @@ def assert_lemma_1():
         assert abs(mean - math.exp(q * k)) < 1e-12
 
 
+def feature_maps(omega):
+    """phi in numpy and ln phi in torch, of tensors and constants: elu(x) + 1, or random features if there is omega."""
+    if omega is None:
+        return lambda x, _: np_elu_features(x), lambda x, _: t_log_elu_features(x)
+    return (
+        lambda x, constants: np_random_features(x, constants["features"]),
+        lambda x, constants: t_log_random_features(x, constants["features"]),
+    )
+
+
 class Cases:
     """Writes cases of either kind: with `omega (m, head_dim)` Performer's, without linear attention's."""
 
     def __init__(self, w, shapes):
+        """Cases of these shapes."""
         self.w, self.shapes = w, shapes
 
-    def case(self, name, tq, tk, keys=None, causal=False, s=1.0, dv=None, d=None, omega=None, edit=lambda x: x, **meta):
-        w, shapes = self.w, self.shapes
-        B, H, D = shapes.B, shapes.H, d or shapes.D
+    def qkv(self, tq, tk, head_dim, dv, scale):
+        """Random q, k, v; `scale` is that of q and k."""
+        w, B, H = self.w, self.shapes.B, self.shapes.H
+        q, k = w.normal(B, H, tq, head_dim, scale=scale), w.normal(B, H, tk, head_dim, scale=scale)
+        return dict(q=q, k=k, v=w.normal(B, H, tk, dv))
+
+    def case(
+        self,
+        name,
+        lengths,
+        keys=None,
+        causal=False,
+        scale=1.0,
+        dv=None,
+        head_dim=None,
+        omega=None,
+        edit=lambda x: x,
+        **meta,
+    ):
+        """One case. `lengths` are those of queries and keys; `edit` changes the inputs."""
+        shapes, (tq, tk) = self.shapes, lengths
         keys = shapes.all_keys(tk) if keys is None else keys
         keep = shapes.keep(tq, tk, keys, causal)
-        x = edit(
-            dict(
-                q=w.normal(B, H, tq, D, scale=s), k=w.normal(B, H, tk, D, scale=s), v=w.normal(B, H, tk, dv or shapes.D)
-            )
-        )
-        const = shapes.recorded(keep)
-        if omega is None:
-            features = np_elu_features
-            log_features = lambda x, c: t_log_elu_features(x)
-        else:
-            const["features"] = f32(omega)
-            features = lambda x: np_random_features(x, const["features"])
-            log_features = lambda x, c: t_log_random_features(x, c["features"])
-        w.case(
-            name,
-            name.split("/")[0],
-            x,
-            lambda x: np_linear(features(x["q"]), features(x["k"]), x["v"], keys, causal),
-            lambda t, c: t_linear(log_features(t["q"], c), log_features(t["k"], c), t["v"], tensor(keep)),
-            const,
-            causal=causal,
-            **meta,
-        )
+        x = edit(self.qkv(tq, tk, head_dim or shapes.D, dv or shapes.D, scale))
+        const = shapes.recorded(keep) | ({} if omega is None else dict(features=f32(omega)))
 
-    def shared(self, kind, s, draw_omega, **meta):
+        features, log_features = feature_maps(omega)
+
+        def reference(x):
+            """By sums over features."""
+            return np_linear(features(x["q"], const), features(x["k"], const), x["v"], keys, causal)
+
+        def autograd(t, constants):
+            """By logarithms of features."""
+            q, k = log_features(t["q"], constants), log_features(t["k"], constants)
+            return t_linear(q, k, t["v"], tensor(keep))
+
+        self.w.case(name, name.split("/")[0], x, reference, autograd, const, causal=causal, **meta)
+
+    def shared(self, kind, scale, draw_omega, **meta):
         """The cases that both kinds have."""
         T, Tq, P = self.shapes.T, self.shapes.Tq, self.shapes.P
         padded, none = self.shapes.padded(T), self.shapes.none_in_batch_1(T)
-        case = lambda name, *sizes, **kw: self.case(f"{kind}/{name}", *sizes, s=s, omega=draw_omega(), **meta, **kw)
-        case("plain", T, T, note="weights: those of the average")
-        case("causal", T, T, causal=True, note="query i reads j <= i")
-        case("cross", Tq, T, dv=self.shapes.Dv, note="Tq != Tk, Dv != Dk")
-        case("padding_cross", Tq, T, padded, note="batch 0 padded right, batch 1 left")
-        case("pad", T, T, padded, note="the same")
-        case("causal_pad", T, T, padded, True, note="batch 1 rows 0 and 1 have no key: 0")
-        case("all_masked", Tq, T, none, note="batch 1 has no key: out 0")
-        case("all_masked_causal", T, T, none, True, note="the same")
+
+        def case(name, lengths, *masks, **options):
+            """One case, with features of its own."""
+            omega = draw_omega()
+            self.case(f"{kind}/{name}", lengths, *masks, scale=scale, omega=omega, **meta, **options)
+
+        case("plain", (T, T), note="weights: those of the average")
+        case("causal", (T, T), causal=True, note="query i reads j <= i")
+        case("cross", (Tq, T), dv=self.shapes.Dv, note="Tq != Tk, Dv != Dk")
+        case("padding_cross", (Tq, T), padded, note="batch 0 padded right, batch 1 left")
+        case("pad", (T, T), padded, note="the same")
+        case("causal_pad", (T, T), padded, True, note="batch 1 rows 0 and 1 have no key: 0")
+        case("all_masked", (Tq, T), none, note="batch 1 has no key: out 0")
+        case("all_masked_causal", (T, T), none, True, note="the same")
         for causal in (False, True):
             n = "_causal" * causal
             loud = loud_padding(padded, 60)
             note = "padded keys and values are large"
-            case(f"pad_loud{n}", T, T, padded, causal, edit=loud, note=note)
-            case(f"prime{n}", P, P, causal=causal)
+            case(f"pad_loud{n}", (T, T), padded, causal, edit=loud, note=note)
+            case(f"prime{n}", (P, P), causal=causal)
             note = "out equals v; no gradient for q and k"
-            case(f"T1{n}", 1, 1, causal=causal, note=note)
+            case(f"T1{n}", (1, 1), causal=causal, note=note)
 
     def linear(self):
+        """Linear attention: what both kinds have, and features that are large, small, rise and fall."""
         self.shared("linear", 1.5, lambda: None)
         rng, T = self.w.rng, self.shapes.T
         ramp = np.linspace(-90, 90, T).reshape(1, 1, T, 1)
         signs = lambda x, a: f32(np.where(rng.random(x.shape) < 0.5, a, -a) + x)
         sixty_fourths = lambda x: np.round(x * 64) / 64
         for causal in (False, True):
-            case = lambda name, edit=lambda x: x, d=None, **kw: self.case(
-                f"linear/{name}" + "_causal" * causal, T, T, causal=causal, edit=edit, d=d, **kw
+            case = lambda name, edit=lambda x: x, **options: self.case(
+                f"linear/{name}" + "_causal" * causal, (T, T), causal=causal, edit=edit, **options
             )
             case(
                 "large",
@@ -128,9 +155,10 @@ class Cases:
                 note="k rises from -90 to 90: early rows see small features only",
             )
             case("fall", lambda x: dict(x, k=f32(-ramp + x["k"])), note="k falls from 90 to -90")
-            case("one_channel", d=1, note="head_dim 1: phi(q) cancels, grad_q = 0")
+            case("one_channel", head_dim=1, note="head_dim 1: phi(q) cancels, grad_q = 0")
 
     def performer(self):
+        """Performer: what both kinds have, other numbers of random features, and keys of several lengths."""
         rng, D, T = self.w.rng, self.shapes.D, self.shapes.T
         m = 2 * D + 1
         blocks = lambda m: orthogonal(rng, m, D)
@@ -138,22 +166,23 @@ class Cases:
         self.shared("performer", 1.0, lambda: blocks(m), random_features="orthogonal")
 
         def lengths(first, last):
+            """Keys whose lengths go from `first` to `last` times those drawn."""
             return lambda x: dict(x, k=f32(x["k"] * np.linspace(first, last, T).reshape(1, 1, T, 1)))
 
         def long(x):
+            """Keys of one great length."""
             k = x["k"]
             unit = k / np.sqrt((k * k).sum(-1, keepdims=True))
             return dict(x, k=f32(unit * np.sqrt(300 * np.sqrt(D))))
 
         for causal in (False, True):
-            case = lambda name, omega, random_features="orthogonal", **kw: self.case(
+            case = lambda name, omega, random_features="orthogonal", **options: self.case(
                 f"performer/{name}" + "_causal" * causal,
-                T,
-                T,
+                (T, T),
                 causal=causal,
                 omega=omega,
                 random_features=random_features,
-                **kw,
+                **options,
             )
             case(
                 "independent",
@@ -176,4 +205,4 @@ class Cases:
             )
             case("ramp", blocks(m), edit=lengths(8, 0.5), note="|k| falls: early features are small")
             case("fall", blocks(m), edit=lengths(0.5, 8), note="|k| rises")
-            case("many_features", blocks(16 * D), s=0.7, note="m = 16 head_dim")
+            case("many_features", blocks(16 * D), scale=0.7, note="m = 16 head_dim")
