@@ -16,31 +16,67 @@ def gammas(n_heads):
     return 1 - 2.0 ** (-5 - np.arange(n_heads))
 
 
+def ungated(decay, keys):
+    """Retention, by the recurrence in numpy and in parallel in torch."""
+
+    def reference(x):
+        """By eq. (6)."""
+        return np_retention(x["q"], x["k"], x["v"], decay, keys)
+
+    def autograd(t, const):
+        """By eq. (5)."""
+        return t_retention(t["q"], t["k"], t["v"], const["decay"], tensor(keys))
+
+    return reference, autograd
+
+
+def gated(decay, keys, norm):
+    """The same with a norm of each head and a gate."""
+
+    def reference(x):
+        """By eq. (6)."""
+        return np_retention_gated(x["q"], x["k"], x["v"], x["g"], decay, keys, norm, EPSILON), {}
+
+    def autograd(t, const):
+        """By eq. (5)."""
+        return t_retention_gated(t["q"], t["k"], t["v"], t["g"], const["decay"], tensor(keys), norm, EPSILON)
+
+    return reference, autograd
+
+
 class Cases:
     """decay is gamma per head; weights = q k gamma^(i-j). `gated` adds the gate and a norm."""
 
     def __init__(self, w, shapes):
+        """Cases of these shapes."""
         self.w, self.shapes = w, shapes
 
-    def case(self, name, t, decay=None, keys=None, s=1.0, n_heads=None, dv=None, norm=None, edit=lambda x: x, **meta):
+    def case(
+        self,
+        name,
+        t,
+        decay=None,
+        keys=None,
+        scale=1.0,
+        n_heads=None,
+        dv=None,
+        norm=None,
+        edit=lambda x: x,
+        **meta,
+    ):
+        """One case. `scale` is that of q and k, and `edit` changes the inputs; with a norm it is gated."""
         w, shapes = self.w, self.shapes
         B, D, H, Dv = shapes.B, shapes.D, n_heads or shapes.H, dv or shapes.D
         keys = shapes.all_keys(t) if keys is None else keys
         decay = f32(np.broadcast_to(gammas(H) if decay is None else decay, H).copy())
         const = dict(decay=decay, **recorded(shapes, t, keys))
-        x = edit(dict(q=w.normal(B, H, t, D, scale=s), k=w.normal(B, H, t, D, scale=s), v=w.normal(B, H, t, Dv)))
+        q, k = w.normal(B, H, t, D, scale=scale), w.normal(B, H, t, D, scale=scale)
+        x = edit(dict(q=q, k=k, v=w.normal(B, H, t, Dv)))
         if norm:
             x["g"] = w.normal(B, t, H * Dv, scale=2)
             meta.update(norm=norm, epsilon=EPSILON)
-            op = "retention_gated"
-            reference = lambda x: (np_retention_gated(x["q"], x["k"], x["v"], x["g"], decay, keys, norm, EPSILON), {})
-            autograd = lambda t, c: t_retention_gated(
-                t["q"], t["k"], t["v"], t["g"], c["decay"], tensor(keys), norm, EPSILON
-            )
-        else:
-            op = "retention"
-            reference = lambda x: np_retention(x["q"], x["k"], x["v"], decay, keys)
-            autograd = lambda t, c: t_retention(t["q"], t["k"], t["v"], c["decay"], tensor(keys))
+        reference, autograd = gated(decay, keys, norm) if norm else ungated(decay, keys)
+        op = "retention_gated" if norm else "retention"
         w.case(f"{op}/{name}", op, x, reference, autograd, const, causal=True, **meta)
 
     def plain(self):
@@ -79,5 +115,5 @@ class Cases:
             case("prime_width", shapes.P, 0.9, dv=shapes.Dv + 4, note="Dv != Dk")
             case("T1", 1)
             note = "the root is of the order of epsilon: other normalisations before it would show"
-            case("small", T, 0.9, s=0.1, note=note)
+            case("small", T, 0.9, scale=0.1, note=note)
             case("large", T, 0.9, edit=largest_score(50))
