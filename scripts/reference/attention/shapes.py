@@ -12,6 +12,7 @@ class Shapes:
     """Batch, heads, widths and lengths; T and P are primes."""
 
     def __init__(self, w, seed):
+        """Those of the records under seed 0, else drawn ones."""
         drawn = lambda low, high: int(w.rng.integers(low, high))
         self.w, self.B = w, 2
         self.H, self.D, self.T, self.Tq, self.Dv = (
@@ -23,6 +24,7 @@ class Shapes:
         self.channels = lambda: 5 if seed == 0 else drawn(3, 7)
 
     def all_keys(self, T):
+        """No padding."""
         return np.ones((self.B, T), bool)
 
     def padded(self, T, right=2, left=2):
@@ -33,11 +35,13 @@ class Shapes:
         return keys
 
     def none_in_batch_1(self, T):
+        """Batch 1 is padding throughout."""
         keys = self.all_keys(T)
         keys[1] = False
         return keys
 
     def padded_in_the_middle(self, T):
+        """Padding has real positions on both sides."""
         keys = self.all_keys(T)
         keys[0, 2:4] = False
         keys[1, 1] = False
@@ -67,6 +71,7 @@ def loud(x, keys, by):
 
 
 def loud_padding(keys, by):
+    """Multiplies padded keys by a number, and padded values by a larger one."""
     return lambda x: dict(x, k=loud(x["k"], keys, by), v=loud(x["v"], keys, 1e4))
 
 
@@ -74,6 +79,7 @@ def largest_score(largest):
     """Scales q and k so that the largest score is `largest` in size."""
 
     def edit(x):
+        """The inputs with scaled q and k."""
         factor = float(np.sqrt(largest / np.abs(np_products(x["q"], x["k"])).max()))
         return dict(x, q=f32(x["q"] * factor), k=f32(x["k"] * factor))
 
@@ -81,4 +87,5 @@ def largest_score(largest):
 
 
 def tensor(x):
+    """The array as a tensor."""
     return torch.from_numpy(np.ascontiguousarray(x))

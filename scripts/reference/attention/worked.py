@@ -6,6 +6,7 @@ from .formulas import np_softmax_row
 
 
 def worked_examples(w):
+    """Scaled dot-product attention of one query with three keys, and of four positions with themselves."""
     Q = np.array([[1.0, -2, 3, -4]])
     K = np.array([[1.0, -2, 3, -4], [-8, 7, 6, -5], [10, 9, 12, 11]])
     S = Q @ K.T
@@ -17,24 +18,23 @@ def worked_examples(w):
     w.values("seed003/4.2", "worked example", dict(q=X, k=X, v=X, qk=S, scaled=S / 2, weights=A, out=A @ X))
 
 
-def pe(T, d, base=10000.0):
-    p = np.arange(T)[:, None]
-    j = np.arange(d)[None]
-    a = p / base ** (2 * (j // 2) / d)
-    return np.where(j % 2 == 0, np.sin(a), np.cos(a))
+def table(T, d, base=10000.0):
+    """(T, d): column 2i is sin(t / base^(2i/d)), column 2i + 1 the cosine: Vaswani et al. 2017, §3.5."""
+    positions, columns = np.arange(T)[:, None], np.arange(d)[None]
+    angles = positions / base ** (2 * (columns // 2) / d)
+    return np.where(columns % 2 == 0, np.sin(angles), np.cos(angles))
 
 
-def formula(L, d):
+def formula_with_length(L, d):
     """Rows 2i-1 and 2i (1-based), 0 < 2i <= d; t from 0."""
-    M = np.full((d, L), np.nan)
-    t = np.arange(L)
+    table, t = np.full((d, L), np.nan), np.arange(L)
     for i in range(1, d // 2 + 1):
-        M[2 * i - 2] = np.sin(t / L ** (2 * i / d))
-        M[2 * i - 1] = np.cos(t / L ** (2 * i / d))
-    return M
+        table[2 * i - 2] = np.sin(t / L ** (2 * i / d))
+        table[2 * i - 1] = np.cos(t / L ** (2 * i / d))
+    return table
 
 
-def code(L, d):
+def code_with_length(L, d):
     """The code published with that formula, which computes a different function."""
     x = np.arange(L)
     return np.stack(
@@ -43,26 +43,18 @@ def code(L, d):
 
 
 def sinusoids(w):
-    for T_, d_ in ((20, 8), (7, 5), (130, 6)):
-        w.values(
-            f"pe10000/{T_}x{d_}",
-            "sinusoidal",
-            dict(pe=pe(T_, d_)),
-            note="(T, d): column 2i sin(pos/10000^(2i/d)), column 2i+1 cos of the same angle; also transformers' DistilBERT",
-        )
-    w.values(
-        "pe10000/halves_20x8",
-        "sinusoidal",
-        dict(pe=np.concatenate([pe(20, 8)[:, 0::2], pe(20, 8)[:, 1::2]], 1)),
-        note="same values, all sines first (tensor2tensor's order, exponent 2i/d)",
+    """Both layouts with base 10000, and with the length as base."""
+    note = "(T, d): column 2i sin(pos/10000^(2i/d)), column 2i+1 cos of the same angle; also transformers' DistilBERT"
+    for T, d in ((20, 8), (7, 5), (130, 6)):
+        w.values(f"pe10000/{T}x{d}", "sinusoidal", dict(pe=table(T, d)), note=note)
+    halves = np.concatenate([table(20, 8)[:, 0::2], table(20, 8)[:, 1::2]], 1)
+    note = "same values, all sines first (tensor2tensor's order, exponent 2i/d)"
+    w.values("pe10000/halves_20x8", "sinusoidal", dict(pe=halves), note=note)
+    note = (
+        "formula and code are (d, L) as in a text on positions; formula has no last row for odd d; standard is (L, d), "
+        "the usual layout with base L"
     )
-
-    for L, d_ in ((50, 5), (50, 6), (20, 8)):
-        F = formula(L, d_)
-        F = F[: d_ - d_ % 2]
-        w.values(
-            f"peL/{L}x{d_}",
-            "sinusoidal base L",
-            dict(formula=F, code=code(L, d_), standard=pe(L, d_, float(L))),
-            note="formula and code are (d, L) as in a text on positions; formula has no last row for odd d; standard is (L, d), the usual layout with base L",
-        )
+    for L, d in ((50, 5), (50, 6), (20, 8)):
+        formula = formula_with_length(L, d)[: d - d % 2]
+        tables = dict(formula=formula, code=code_with_length(L, d), standard=table(L, d, float(L)))
+        w.values(f"peL/{L}x{d}", "sinusoidal base L", tables, note=note)
