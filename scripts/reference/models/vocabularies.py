@@ -222,11 +222,11 @@ def sentencepiece_bpe(vocab_size):
     The normalizer puts the spaces in front.
     """
     special = ["<unk>", "<s>", "</s>"]
-    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
     ascii_lines = [line for line in LINES if line.isascii()]
-    n_pieces = vocab_size - len(special) - len(bytes_)
+    n_pieces = vocab_size - len(special) - len(byte_tokens)
     pieces, merges = trained_bpe(ascii_lines, pre_tokenizers.Metaspace(), n_pieces)
-    vocab = {piece: i for i, piece in enumerate(special + bytes_ + sorted(pieces, key=pieces.get))}
+    vocab = {piece: i for i, piece in enumerate(special + byte_tokens + sorted(pieces, key=pieces.get))}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.decoder = decoders.Sequence(
