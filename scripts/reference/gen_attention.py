@@ -32,39 +32,39 @@ from attention.writer import Writer
 
 def scores_aft_nystrom(seed, out):
     """Writes attention.*"""
-    w = Writer(np.random.default_rng([seed, 99]))
-    sizes = scores.Sizes(w, seed)
-    scores.scores(w, sizes)
-    scores.edges(w, sizes)
-    scores.distributions(w, sizes)
-    of_aft = aft.Aft(w, seed)
-    aft.full_local_simple(w, of_aft)
-    aft.conv(w, of_aft)
-    aft.extremes(w, of_aft)
-    aft.edges(w, of_aft)
-    nystrom.nystrom(w, seed)
-    worked.worked_examples(w)
-    worked.sinusoids(w)
-    w.save(out, "attention", "F64 (masks U8, 1 = may attend)")
+    writer = Writer(np.random.default_rng([seed, 99]))
+    sizes = scores.Sizes(writer, seed)
+    scores.scores(writer, sizes)
+    scores.edges(writer, sizes)
+    scores.distributions(writer, sizes)
+    of_aft = aft.Aft(writer, seed)
+    aft.full_local_simple(of_aft)
+    aft.conv(of_aft)
+    aft.extremes(of_aft)
+    aft.edges(of_aft)
+    nystrom.nystrom(writer, seed)
+    worked.worked_examples(writer)
+    worked.sinusoids(writer)
+    writer.save(out, "attention", "F64 (masks U8, 1 = may attend)")
 
 
 def sparse_local_linear(seed, out):
     """Writes sparse_local_linear.*"""
     linear.assert_lemma_1()
-    w = CheckedWriter(np.random.default_rng([seed, 1905]))
-    shapes = Shapes(w, seed)
-    entmax.entmax(w, shapes)
-    entmax.entmax_rows(w)
-    local.local(w, shapes)
-    linear_cases = linear.Cases(w, shapes)
+    writer = CheckedWriter(np.random.default_rng([seed, 1905]))
+    shapes = Shapes(writer, seed)
+    entmax.entmax(writer, shapes)
+    entmax.entmax_rows(writer)
+    local.local(writer, shapes)
+    linear_cases = linear.Cases(writer, shapes)
     linear_cases.linear()
     linear_cases.performer()
-    rwkv.wkv(w, shapes)
-    rwkv.rwkv(w, shapes)
-    retention_cases = retention.Cases(w, shapes)
+    rwkv.wkv(writer, shapes)
+    rwkv.rwkv(writer, shapes)
+    retention_cases = retention.Cases(writer, shapes)
     retention_cases.plain()
     retention_cases.gated()
-    w.save(
+    writer.save(
         out,
         "sparse_local_linear",
         "F64; inputs, constants and gout F32 (masks, supports and documents U8, 1 = may attend)",

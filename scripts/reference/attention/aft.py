@@ -13,10 +13,10 @@ OPS = ("aft_full", "aft_local", "aft_simple", "aft_full_lowrank", "aft_local_exc
 class Aft:
     """Sizes, masks and random inputs of the AFT cases. Shapes of q, k, v: (B, T, d); of AFT-conv: (B, T, h, dh)."""
 
-    def __init__(self, w, seed):
+    def __init__(self, writer, seed):
         """Those of the records under seed 0, else drawn ones."""
-        drawn = lambda low, high: int(w.rng.integers(low, high))
-        self.w, self.B = w, 2
+        drawn = lambda low, high: int(writer.rng.integers(low, high))
+        self.writer, self.B = writer, 2
         T, self.d, self.window = (7, 5, 3) if seed == 0 else (drawn(6, 10), drawn(3, 7), drawn(2, 4))
         self.T, positions = T, np.arange(T)
         self.distances = positions[None] - positions[:, None]
@@ -35,24 +35,26 @@ class Aft:
 
     def qkv(self):
         """Random q, k, v."""
-        w, shape = self.w, (self.B, self.T, self.d)
-        return dict(q=w.normal(*shape), k=w.normal(*shape, scale=1.5), v=w.normal(*shape))
+        writer, shape = self.writer, (self.B, self.T, self.d)
+        return dict(q=writer.normal(*shape), k=writer.normal(*shape, scale=1.5), v=writer.normal(*shape))
 
     def qkv_of_conv(self, scale):
         """Random q, k, v of AFT-conv; `scale` is that of the keys, which have one channel for each head."""
-        w, shape = self.w, (self.B, self.T, self.n_heads)
+        writer, shape = self.writer, (self.B, self.T, self.n_heads)
         return dict(
-            q=w.normal(*shape, self.head_dim), k=w.normal(*shape, scale=scale), v=w.normal(*shape, self.head_dim)
+            q=writer.normal(*shape, self.head_dim),
+            k=writer.normal(*shape, scale=scale),
+            v=writer.normal(*shape, self.head_dim),
         )
 
     def parameters(self, op):
         """Random parameters of the biases."""
-        w, T = self.w, self.T
+        writer, T = self.writer, self.T
         if op == "aft_simple":
             return {}
         if op == "aft_full_lowrank":
-            return dict(u=w.normal(T, 3, scale=0.7), v_pos=w.normal(T, 3, scale=0.7))
-        return dict(w=w.normal(T, T))
+            return dict(u=writer.normal(T, 3, scale=0.7), v_pos=writer.normal(T, 3, scale=0.7))
+        return dict(w=writer.normal(T, T))
 
     def case(self, name, op, inputs, keep, const=None, left=False, **meta):
         """One case. `inputs` are q, k, v and the parameters; `left` says where the taps of a filter are."""
@@ -66,7 +68,7 @@ class Aft:
         out = np_aft(inputs["q"], keys(inputs["k"]), inputs["v"], np_bias(self, op, inputs, left), keep)
         if is_conv:
             meta = dict(kernel=self.kernel, heads=self.n_heads) | meta
-        self.w.case(name, op, inputs, autograd, out, const=const, **meta)
+        self.writer.case(name, op, inputs, autograd, out, const=const, **meta)
 
 
 def np_bias(aft, op, inputs, left=False):
@@ -156,7 +158,7 @@ def mask_of(name, keep):
     return {} if name == "plain" else dict(mask=u8(keep))
 
 
-def full_local_simple(w, aft):
+def full_local_simple(aft):
     """Equations 2 to 4, and a wrong reading of equation 3 that the test must distinguish."""
     for mask, keep in aft.masks.items():
         note = "batch 1 row 0 has no valid key: out 0" if mask == "causal_pad" else ""
@@ -174,7 +176,7 @@ def full_local_simple(w, aft):
             aft.case(f"{op}/{mask}", op, inputs, visible, mask_of(mask, keep), **meta)
 
 
-def conv(w, aft):
+def conv(aft):
     """Equation 5: q, v (B, T, h, dh), k (B, T, h)."""
     centred = "tap j looks at t' = t + j - kernel//2; taps on masked/future keys drop out"
     for mask, keep in aft.masks.items():
@@ -183,7 +185,8 @@ def conv(w, aft):
             alignment = "tap j looks at t' = t + j - (kernel-1)"
             aft_conv(aft, f"aft_conv_left/{mask}", mask, left=True, alignment=alignment)
     n_heads = aft.n_heads
-    gamma, beta, taps = w.normal(n_heads), w.normal(n_heads), w.normal(n_heads, aft.kernel)
+    normal = aft.writer.normal
+    gamma, beta, taps = normal(n_heads), normal(n_heads), normal(n_heads, aft.kernel)
     inputs = aft.qkv_of_conv(scale=1.0) | dict(w=taps, gamma=gamma, beta=beta)
     note = (
         "w_eff = gamma (w - mean)/std + beta per head, std with divisor n, no epsilon (divisor and epsilon are our "
@@ -195,7 +198,7 @@ def conv(w, aft):
 def aft_conv(aft, name, mask, left, alignment):
     """One case of AFT-conv. Without a mask equation 5 must give the same."""
     keep = aft.masks[mask]
-    inputs = aft.qkv_of_conv(scale=1.5) | dict(w=aft.w.normal(aft.n_heads, aft.kernel))
+    inputs = aft.qkv_of_conv(scale=1.5) | dict(w=aft.writer.normal(aft.n_heads, aft.kernel))
     q, k, v, w = (inputs[n] for n in "qkvw")
     if mask == "plain":
         out = np_aft(q, k[..., None], v, np_filter_bias(aft, w, left), keep)
@@ -216,8 +219,9 @@ class Extremes:
 
     def case(self, name, k, mask, note, scale=1.0):
         """One case. `scale` is that of the biases."""
-        w = self.aft.w
-        q, v, biases = w.normal(*self.shape), w.normal(*self.shape), w.normal(*self.shape_of_w, scale=scale)
+        writer = self.aft.writer
+        q, v = writer.normal(*self.shape), writer.normal(*self.shape)
+        biases = writer.normal(*self.shape_of_w, scale=scale)
         inputs = dict(q=q, k=k, v=v)
         if self.op != "aft_simple":
             inputs["w"] = biases
@@ -227,10 +231,10 @@ class Extremes:
 
     def all(self):
         """Keys near 80 and 200 in size, and rising keys."""
-        w, T, shape = self.aft.w, self.aft.T, self.shape_of_keys
-        k80 = np.where(w.rng.random(shape) < 0.5, 80.0, -80.0) + w.normal(*shape)
+        writer, T, shape = self.aft.writer, self.aft.T, self.shape_of_keys
+        k80 = np.where(writer.rng.random(shape) < 0.5, 80.0, -80.0) + writer.normal(*shape)
         line = np.linspace(-90, 90, T).reshape((1, T) + (1,) * (len(shape) - 2))
-        ramp = np.broadcast_to(line, shape) + w.normal(*shape)
+        ramp = np.broadcast_to(line, shape) + writer.normal(*shape)
         note = "k near +-80: exp(k) still fits f32, exp(k + w) need not"
         self.case("k80", k80, "plain", note, scale=6)
         note = "k near +-200: naive exp overflows f32, product with w too"
@@ -247,15 +251,15 @@ class Extremes:
         self.case("ramp_causal", ramp, "causal", note)
 
 
-def extremes(w, aft):
+def extremes(aft):
     """Keys whose exponentials overflow, underflow or cancel in a naive implementation."""
     for op in ("aft_full", "aft_local", "aft_simple", "aft_conv"):
         Extremes(aft, op).all()
-    B, T, h, dh = aft.B, aft.T, aft.n_heads, aft.head_dim
-    taps = np.full((h, aft.kernel), -18.0) + w.normal(h, aft.kernel)
-    k = w.normal(B, T, h)
+    normal, B, T, h, dh = aft.writer.normal, aft.B, aft.T, aft.n_heads, aft.head_dim
+    taps = np.full((h, aft.kernel), -18.0) + normal(h, aft.kernel)
+    k = normal(B, T, h)
     k[:, T // 2] = 25.0
-    inputs = dict(q=w.normal(B, T, h, dh), k=k, v=w.normal(B, T, h, dh), w=taps)
+    inputs = dict(q=normal(B, T, h, dh), k=k, v=normal(B, T, h, dh), w=taps)
     note = (
         "exp(w)-1 is about -1 where the one dominant key lies in the window: global sum minus conv cancels; f32 "
         "through equation 5 loses everything there (a direct sum does not)"
@@ -264,11 +268,11 @@ def extremes(w, aft):
     aft.case("aft_conv/negative_w", "aft_conv", inputs, keep, dict(mask=u8(keep)), note=note)
 
 
-def edges(w, aft):
+def edges(aft):
     """A single position, and cross-attention of AFT-full with Tq != Tk."""
-    B, T, d = aft.B, aft.T, aft.d
-    inputs = dict(q=w.normal(B, 1, d), k=w.normal(B, 1, d, scale=50), v=w.normal(B, 1, d), w=w.normal(1, 1))
+    normal, B, T, d = aft.writer.normal, aft.B, aft.T, aft.d
+    inputs = dict(q=normal(B, 1, d), k=normal(B, 1, d, scale=50), v=normal(B, 1, d), w=normal(1, 1))
     aft.case("aft_full/T1", "aft_full", inputs, np.ones((B, 1, 1), bool), note="out = sigmoid(q) v")
-    inputs = dict(q=w.normal(B, 4, d), k=w.normal(B, T, d), v=w.normal(B, T, d), w=w.normal(4, T))
+    inputs = dict(q=normal(B, 4, d), k=normal(B, T, d), v=normal(B, T, d), w=normal(4, T))
     keep = np.broadcast_to(aft.padding[:, None], (B, 4, T)).copy()
     aft.case("aft_full/cross_pad", "aft_full", inputs, keep, dict(mask=u8(keep)), note="w is (Tq, Tk)")

@@ -15,15 +15,17 @@ MARGIN = 1e-3
 class Cases:
     """Writes cases of 1.5-entmax attention."""
 
-    def __init__(self, w, shapes):
+    def __init__(self, writer, shapes):
         """Cases of these shapes."""
-        self.w, self.shapes = w, shapes
+        self.writer, self.shapes = writer, shapes
 
     def qkv(self, tq, tk, dv, scale):
         """Random q, k, v; `scale` is that of q and k."""
-        w, B, H, D = self.w, self.shapes.B, self.shapes.H, self.shapes.D
+        writer, B, H, D = self.writer, self.shapes.B, self.shapes.H, self.shapes.D
         return dict(
-            q=w.normal(B, H, tq, D, scale=scale), k=w.normal(B, H, tk, D, scale=scale), v=w.normal(B, H, tk, dv)
+            q=writer.normal(B, H, tq, D, scale=scale),
+            k=writer.normal(B, H, tk, D, scale=scale),
+            v=writer.normal(B, H, tk, dv),
         )
 
     def case(self, name, tq, tk, keys=None, causal=False, scale=1.5, dv=None, edit=lambda x: x, **meta):
@@ -46,7 +48,7 @@ class Cases:
             _, support, distance = weights({k: tensor(f32(y)) for k, y in x.items()})
             margin = float(distance.min())
         assert (support.numpy() == (reference(x)[1]["support"] == 1)).all(), name
-        self.w.case(
+        self.writer.case(
             f"entmax15/{name}",
             "entmax15",
             x,
@@ -60,9 +62,9 @@ class Cases:
         )
 
 
-def entmax(w, shapes):
+def entmax(writer, shapes):
     """Masks, lengths, and scores that are large, equal or close together."""
-    case, T, Tq, P, padded = Cases(w, shapes).case, shapes.T, shapes.Tq, shapes.P, shapes.padded(shapes.T)
+    case, T, Tq, P, padded = Cases(writer, shapes).case, shapes.T, shapes.Tq, shapes.P, shapes.padded(shapes.T)
     case("plain", T, T, note="support: 1 where the weight is not zero, exactly")
     case("cross", Tq, T, dv=shapes.Dv, note="Tq != Tk, Dv != Dk")
     case("causal", T, T, causal=True)
@@ -90,7 +92,7 @@ def pairs(x):
     return dict(x, k=k)
 
 
-def entmax_rows(w):
+def entmax_rows(writer):
     """Rows of scores by themselves, some of them -inf."""
     z = np.array(
         [
@@ -129,7 +131,7 @@ def entmax_rows(w):
         ),
         ("rows_inf", with_inf, "-inf has weight 0 and gradient 0; row 5 is -inf throughout: zeros"),
     ):
-        w.case(
+        writer.case(
             f"entmax15/{name}",
             "entmax15_rows",
             dict(z=rows),

@@ -77,7 +77,7 @@ def np_score_cut_row(threshold):
 
 
 def np_top_k_row(k):
-    """softmax over the k largest scores, the first of equal ones: Zhao et al. 2019, https://arxiv.org/abs/1912.11637."""
+    """softmax over the k largest scores, the first of equals: Zhao et al. 2019, https://arxiv.org/abs/1912.11637."""
 
     def row(scores, keep=None):
         """The weights of one row."""

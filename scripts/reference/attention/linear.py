@@ -52,15 +52,15 @@ def feature_maps(omega):
 class Cases:
     """Writes cases of either kind: with `omega (m, head_dim)` Performer's, without linear attention's."""
 
-    def __init__(self, w, shapes):
+    def __init__(self, writer, shapes):
         """Cases of these shapes."""
-        self.w, self.shapes = w, shapes
+        self.writer, self.shapes = writer, shapes
 
     def qkv(self, tq, tk, head_dim, dv, scale):
         """Random q, k, v; `scale` is that of q and k."""
-        w, B, H = self.w, self.shapes.B, self.shapes.H
-        q, k = w.normal(B, H, tq, head_dim, scale=scale), w.normal(B, H, tk, head_dim, scale=scale)
-        return dict(q=q, k=k, v=w.normal(B, H, tk, dv))
+        writer, B, H = self.writer, self.shapes.B, self.shapes.H
+        q, k = writer.normal(B, H, tq, head_dim, scale=scale), writer.normal(B, H, tk, head_dim, scale=scale)
+        return dict(q=q, k=k, v=writer.normal(B, H, tk, dv))
 
     def case(
         self,
@@ -93,7 +93,7 @@ class Cases:
             q, k = log_features(t["q"], constants), log_features(t["k"], constants)
             return t_linear(q, k, t["v"], tensor(keep))
 
-        self.w.case(name, name.split("/")[0], x, reference, autograd, const, causal=causal, **meta)
+        self.writer.case(name, name.split("/")[0], x, reference, autograd, const, causal=causal, **meta)
 
     def shared(self, kind, scale, draw_omega, **meta):
         """The cases that both kinds have."""
@@ -125,7 +125,7 @@ class Cases:
     def linear(self):
         """Linear attention: what both kinds have, and features that are large, small, rise and fall."""
         self.shared("linear", 1.5, lambda: None)
-        rng, T = self.w.rng, self.shapes.T
+        rng, T = self.writer.rng, self.shapes.T
         ramp = np.linspace(-90, 90, T).reshape(1, 1, T, 1)
         signs = lambda x, a: f32(np.where(rng.random(x.shape) < 0.5, a, -a) + x)
         sixty_fourths = lambda x: np.round(x * 64) / 64
@@ -159,7 +159,7 @@ class Cases:
 
     def performer(self):
         """Performer: what both kinds have, other numbers of random features, and keys of several lengths."""
-        rng, D, T = self.w.rng, self.shapes.D, self.shapes.T
+        rng, D, T = self.writer.rng, self.shapes.D, self.shapes.T
         m = 2 * D + 1
         blocks = lambda m: orthogonal(rng, m, D)
         independent = lambda m: rng.standard_normal((m, D))

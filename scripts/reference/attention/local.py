@@ -11,16 +11,18 @@ from .shapes import heads, largest_score, loud_padding, tensor
 class Cases:
     """Writes cases of a sliding window. `mask`, where there is one, is without the window."""
 
-    def __init__(self, w, shapes):
+    def __init__(self, writer, shapes):
         """Cases of these shapes."""
-        self.w, self.shapes = w, shapes
+        self.writer, self.shapes = writer, shapes
 
     def qkv(self, tq, tk, dv, n_heads):
         """Random q, k, v; n_heads are those of the queries, and of keys and values."""
-        w, B, D = self.w, self.shapes.B, self.shapes.D
+        writer, B, D = self.writer, self.shapes.B, self.shapes.D
         h, h_kv = n_heads
         return dict(
-            q=w.normal(B, h, tq, D, scale=1.2), k=w.normal(B, h_kv, tk, D, scale=1.2), v=w.normal(B, h_kv, tk, dv)
+            q=writer.normal(B, h, tq, D, scale=1.2),
+            k=writer.normal(B, h_kv, tk, D, scale=1.2),
+            v=writer.normal(B, h_kv, tk, dv),
         )
 
     def case(
@@ -48,7 +50,7 @@ class Cases:
             band = band & (documents[:, :, None] == documents[:, None, :])
             const["documents"] = u8(documents)
         band = tensor(heads(band, n_heads[0]))
-        self.w.case(
+        self.writer.case(
             f"local/{name}",
             "local",
             x,
@@ -101,9 +103,9 @@ class Cases:
             self.case(name, (T, T), 3, causal=causal, documents=documents, note=note)
 
 
-def local(w, shapes):
+def local(writer, shapes):
     """All cases."""
-    cases = Cases(w, shapes)
+    cases = Cases(writer, shapes)
     cases.masks()
     cases.windows(causal=False)
     cases.windows(causal=True)

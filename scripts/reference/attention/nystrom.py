@@ -50,10 +50,10 @@ class Cases:
         )
 
 
-def nystrom(w, seed):
+def nystrom(writer, seed):
     """Both starts of the inverse, padding by both rules, segments of unequal length, few and many landmarks."""
     n_landmarks, T, head_dim = (4, 12, 4) if seed == 0 else (3, 15, 6)
-    case, plain = Cases(w, head_dim).case, Nystrom(n_landmarks)
+    case, plain = Cases(writer, head_dim).case, Nystrom(n_landmarks)
     for init in ("original", "exact"):
         case(init, T, replace(plain, init=init))
         case(f"{init}_conv", T, replace(plain, init=init), conv_kernel=5, scale=1.5)

@@ -47,9 +47,9 @@ def gated(decay, keys, norm):
 class Cases:
     """decay is gamma per head; weights = q k gamma^(i-j). `gated` adds the gate and a norm."""
 
-    def __init__(self, w, shapes):
+    def __init__(self, writer, shapes):
         """Cases of these shapes."""
-        self.w, self.shapes = w, shapes
+        self.writer, self.shapes = writer, shapes
 
     def case(
         self,
@@ -65,19 +65,19 @@ class Cases:
         **meta,
     ):
         """One case. `scale` is that of q and k, and `edit` changes the inputs; with a norm it is gated."""
-        w, shapes = self.w, self.shapes
+        writer, shapes = self.writer, self.shapes
         B, D, H, Dv = shapes.B, shapes.D, n_heads or shapes.H, dv or shapes.D
         keys = shapes.all_keys(t) if keys is None else keys
         decay = f32(np.broadcast_to(gammas(H) if decay is None else decay, H).copy())
         const = dict(decay=decay, **recorded(shapes, t, keys))
-        q, k = w.normal(B, H, t, D, scale=scale), w.normal(B, H, t, D, scale=scale)
-        x = edit(dict(q=q, k=k, v=w.normal(B, H, t, Dv)))
+        q, k = writer.normal(B, H, t, D, scale=scale), writer.normal(B, H, t, D, scale=scale)
+        x = edit(dict(q=q, k=k, v=writer.normal(B, H, t, Dv)))
         if norm:
-            x["g"] = w.normal(B, t, H * Dv, scale=2)
+            x["g"] = writer.normal(B, t, H * Dv, scale=2)
             meta.update(norm=norm, epsilon=EPSILON)
         reference, autograd = gated(decay, keys, norm) if norm else ungated(decay, keys)
         op = "retention_gated" if norm else "retention"
-        w.case(f"{op}/{name}", op, x, reference, autograd, const, causal=True, **meta)
+        writer.case(f"{op}/{name}", op, x, reference, autograd, const, causal=True, **meta)
 
     def plain(self):
         """Eq. (5) and (6) as they stand: no factor 1/sqrt(head_dim), no rotation."""

@@ -51,32 +51,32 @@ class WkvCases:
     A gated case has r, too, and out = sigmoid(r) * wkv.
     """
 
-    def __init__(self, w, shapes):
+    def __init__(self, writer, shapes):
         """Cases of these shapes, with one number of channels."""
-        self.w, self.shapes, self.d = w, shapes, shapes.channels()
+        self.writer, self.shapes, self.d = writer, shapes, shapes.channels()
 
     def case(self, name, t, keys=None, is_gated=False, around=None, decay=None, bonus=None, edit=None, **meta):
         """One case. The keys k are drawn near `around`; `edit` changes the inputs."""
-        w, shape = self.w, (self.shapes.B, t, self.d)
+        writer, shape = self.writer, (self.shapes.B, t, self.d)
         keys = self.shapes.all_keys(t) if keys is None else keys
         x = dict(
-            k=w.normal(*shape) if around is None else f32(around + w.normal(*shape)),
-            v=w.normal(*shape),
-            decay=f32(np.exp(w.normal(self.d)) if decay is None else np.broadcast_to(decay, self.d)),
-            bonus=w.normal(self.d) if bonus is None else f32(np.full(self.d, bonus)),
+            k=writer.normal(*shape) if around is None else f32(around + writer.normal(*shape)),
+            v=writer.normal(*shape),
+            decay=f32(np.exp(writer.normal(self.d)) if decay is None else np.broadcast_to(decay, self.d)),
+            bonus=writer.normal(self.d) if bonus is None else f32(np.full(self.d, bonus)),
         )
         if is_gated:
-            x["r"] = w.normal(*shape, scale=2)
+            x["r"] = writer.normal(*shape, scale=2)
         x = edit(x) if edit else x
         assert_third_way(name, x, keys)
         op = "wkv_gated" if is_gated else "wkv"
         reference, autograd = gated(keys) if is_gated else ungated(keys)
         const = recorded(self.shapes, t, keys)
-        w.case(f"{op}/{name}", op, x, reference, autograd, const, causal=True, **meta)
+        writer.case(f"{op}/{name}", op, x, reference, autograd, const, causal=True, **meta)
 
     def signs(self, t, size):
         """size or -size for each key, at random."""
-        return np.where(self.w.rng.random((self.shapes.B, t, self.d)) < 0.5, size, -size)
+        return np.where(self.writer.rng.random((self.shapes.B, t, self.d)) < 0.5, size, -size)
 
     def masks(self, is_gated):
         """Padding, a single position, large keys."""
@@ -138,9 +138,9 @@ class WkvCases:
         case("bonus_low_pad", T, self.shapes.padded(T), bonus=-120.0, note=note)
 
 
-def wkv(w, shapes):
+def wkv(writer, shapes):
     """All cases of wkv."""
-    cases = WkvCases(w, shapes)
+    cases = WkvCases(writer, shapes)
     cases.masks(is_gated=False)
     cases.masks(is_gated=True)
     cases.lengths()
@@ -149,17 +149,17 @@ def wkv(w, shapes):
     cases.bonuses()
 
 
-def rwkv_case(w, shapes, name, t, keys, **meta):
+def rwkv_case(writer, shapes, name, t, keys, **meta):
     """One case of the whole time mixing, with a width of 4. gout is 0 at padding."""
     d = 4
     x = dict(
-        x=w.normal(shapes.B, t, d),
-        log_decay=w.normal(d),
-        bonus=w.normal(d),
-        **{f"mu_{n}": f32(w.rng.random(d)) for n in "rkv"},
-        **{f"w_{n}": w.normal(d, d, scale=0.8) for n in "rkvo"},
+        x=writer.normal(shapes.B, t, d),
+        log_decay=writer.normal(d),
+        bonus=writer.normal(d),
+        **{f"mu_{n}": f32(writer.rng.random(d)) for n in "rkv"},
+        **{f"w_{n}": writer.normal(d, d, scale=0.8) for n in "rkvo"},
     )
-    w.case(
+    writer.case(
         f"rwkv/{name}",
         "rwkv",
         x,
@@ -172,12 +172,12 @@ def rwkv_case(w, shapes, name, t, keys, **meta):
     )
 
 
-def rwkv(w, shapes):
+def rwkv(writer, shapes):
     """The whole time mixing: w = exp(log_decay); matrices are (out, in), without biases."""
     T = shapes.T
-    rwkv_case(w, shapes, "plain", T, shapes.all_keys(T), note="x before the first position is 0")
-    rwkv_case(w, shapes, "T1", 1, shapes.all_keys(1))
+    rwkv_case(writer, shapes, "plain", T, shapes.all_keys(T), note="x before the first position is 0")
+    rwkv_case(writer, shapes, "T1", 1, shapes.all_keys(1))
     note = "padding counts as zeros where it is the input before, and is not read; gout is 0 there"
-    rwkv_case(w, shapes, "pad", T, shapes.padded(T), note=note)
+    rwkv_case(writer, shapes, "pad", T, shapes.padded(T), note=note)
     note = "time passes over padding; gout is 0 there"
-    rwkv_case(w, shapes, "pad_in_the_middle", T, shapes.padded_in_the_middle(T), note=note)
+    rwkv_case(writer, shapes, "pad_in_the_middle", T, shapes.padded_in_the_middle(T), note=note)

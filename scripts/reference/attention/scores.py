@@ -26,21 +26,21 @@ KINDS = ("scaled_dot", "dot", "general", "additive", "seed_additive_shared", "se
 class Sizes:
     """Sizes (batch, heads, queries, keys, head width), and random q, k, v of these sizes."""
 
-    def __init__(self, w, seed):
+    def __init__(self, writer, seed):
         """Those of the records under seed 0, else drawn ones."""
-        drawn = lambda low, high: int(w.rng.integers(low, high))
-        self.w, self.B = w, 2
+        drawn = lambda low, high: int(writer.rng.integers(low, high))
+        self.writer, self.B = writer, 2
         self.H, self.Tq, self.D, self.Tk = (
             (2, 6, 4, 9) if seed == 0 else (drawn(1, 4), drawn(5, 8), drawn(3, 7), drawn(8, 11))
         )
 
     def qkv(self, tq, tk, dk=None, dv=None, scale=1.5):
         """q, k, v; `scale` is that of q and k, and dk and dv are widths other than D."""
-        w, B, H, D = self.w, self.B, self.H, self.D
+        writer, B, H, D = self.writer, self.B, self.H, self.D
         return dict(
-            q=w.normal(B, H, tq, D, scale=scale),
-            k=w.normal(B, H, tk, dk or D, scale=scale),
-            v=w.normal(B, H, tk, dv or D),
+            q=writer.normal(B, H, tq, D, scale=scale),
+            k=writer.normal(B, H, tk, dk or D, scale=scale),
+            v=writer.normal(B, H, tk, dv or D),
         )
 
     def causal(self, tq, tk):
@@ -81,30 +81,30 @@ DISTRIBUTIONS = {
 }
 
 
-def parameters(w, kind, dq, dk, width=5):
+def parameters(writer, kind, dq, dk, width=5):
     """Random parameters of a score; `width` is that of the additive score's hidden layer.
 
     Those of all scores are drawn: the numbers of the records are drawn after them.
     """
     drawn = {
-        "general": dict(w=w.normal(dq, dk, scale=0.6)),
+        "general": dict(w=writer.normal(dq, dk, scale=0.6)),
         "additive": dict(
-            w_q=w.normal(width, dq, scale=0.7),
-            w_k=w.normal(width, dk, scale=0.7),
-            b=w.normal(width, scale=0.3),
-            v_a=w.normal(width),
+            w_q=writer.normal(width, dq, scale=0.7),
+            w_k=writer.normal(width, dk, scale=0.7),
+            b=writer.normal(width, scale=0.3),
+            v_a=writer.normal(width),
         ),
-        "seed_additive_shared": dict(w=w.normal(dq), b=w.normal(1)),
-        "seed_additive_separate": dict(w_q=w.normal(dq), w_k=w.normal(dk), b=w.normal(1)),
+        "seed_additive_shared": dict(w=writer.normal(dq), b=writer.normal(1)),
+        "seed_additive_separate": dict(w_q=writer.normal(dq), w_k=writer.normal(dk), b=writer.normal(1)),
     }
     return drawn.get(kind, {})
 
 
-def case(w, name, kind, inputs, keep=None, over_keys=SOFTMAX, **meta):
+def case(writer, name, kind, inputs, keep=None, over_keys=SOFTMAX, **meta):
     """One case. `inputs` are q, k, v and the parameters of the score."""
     scores = np_scores(kind, inputs["q"], inputs["k"], inputs)
     weights, out = np_attend(scores, inputs["v"], over_keys.row, keep)
-    w.case(
+    writer.case(
         name,
         kind,
         inputs,
@@ -116,7 +116,7 @@ def case(w, name, kind, inputs, keep=None, over_keys=SOFTMAX, **meta):
     )
 
 
-def scores(w, sizes):
+def scores(writer, sizes):
     """Every score: cross-attention, causal, and with padding."""
     B, Tq, D, Tk, qkv = sizes.B, sizes.Tq, sizes.D, sizes.Tk, sizes.qkv
     padding = np.ones((B, Tk), bool)
@@ -124,15 +124,15 @@ def scores(w, sizes):
     padding[1, :2] = False
     for kind in KINDS:
         dk = D + 1 if kind in WIDER_KEYS else D
-        inputs = qkv(Tq, Tk, dk, D + 2) | parameters(w, kind, D, dk)
-        case(w, f"{kind}/cross", kind, inputs, note="Tq != Tk, Dv != Dk, no mask")
-        inputs = qkv(Tq, Tq, dk) | parameters(w, kind, D, dk)
-        case(w, f"{kind}/causal", kind, inputs, sizes.causal(Tq, Tq))
-        inputs = qkv(Tq, Tk, dk) | parameters(w, kind, D, dk)
-        case(w, f"{kind}/padding_cross", kind, inputs, sizes.padding(padding, Tq))
+        inputs = qkv(Tq, Tk, dk, D + 2) | parameters(writer, kind, D, dk)
+        case(writer, f"{kind}/cross", kind, inputs, note="Tq != Tk, Dv != Dk, no mask")
+        inputs = qkv(Tq, Tq, dk) | parameters(writer, kind, D, dk)
+        case(writer, f"{kind}/causal", kind, inputs, sizes.causal(Tq, Tq))
+        inputs = qkv(Tq, Tk, dk) | parameters(writer, kind, D, dk)
+        case(writer, f"{kind}/padding_cross", kind, inputs, sizes.padding(padding, Tq))
 
 
-def edges(w, sizes):
+def edges(writer, sizes):
     """Fully masked queries, decoding with a cache, a single position, scores in the thousands."""
     B, Tq, Tk, qkv = sizes.B, sizes.Tq, sizes.Tk, sizes.qkv
     padding = np.ones((B, Tq), bool)
@@ -140,29 +140,29 @@ def edges(w, sizes):
     padding[1, 0] = False
     keep = sizes.padding(padding, Tq) & tril(Tq, Tq)
     note = "batch 1 row 0 is fully masked: convention here is weights 0, out 0, no gradient"
-    case(w, "scaled_dot/causal_leftpad", "scaled_dot", qkv(Tq, Tq), keep, note=note)
+    case(writer, "scaled_dot/causal_leftpad", "scaled_dot", qkv(Tq, Tq), keep, note=note)
     note = "decoding with a cache: query i may see keys <= i + Tk - Tq"
-    case(w, "scaled_dot/causal_offset", "scaled_dot", qkv(3, Tk), sizes.causal(3, Tk), note=note)
-    all_masked(w, sizes)
+    case(writer, "scaled_dot/causal_offset", "scaled_dot", qkv(3, Tk), sizes.causal(3, Tk), note=note)
+    all_masked(writer, sizes)
     note = "out equals v; grad_q = grad_k = 0"
-    case(w, "scaled_dot/T1", "scaled_dot", qkv(1, 1), note=note)
+    case(writer, "scaled_dot/T1", "scaled_dot", qkv(1, 1), note=note)
     note = "scores in the thousands; naive exp overflows"
-    case(w, "scaled_dot/large", "scaled_dot", qkv(Tq, Tk, scale=30.0), note=note)
-    case(w, "dot/large_causal_offset", "dot", qkv(Tq, Tk, scale=30.0), sizes.causal(Tq, Tk))
+    case(writer, "scaled_dot/large", "scaled_dot", qkv(Tq, Tk, scale=30.0), note=note)
+    case(writer, "dot/large_causal_offset", "dot", qkv(Tq, Tk, scale=30.0), sizes.causal(Tq, Tk))
 
 
-def all_masked(w, sizes):
+def all_masked(writer, sizes):
     """Batch 1 has no valid key: by our convention, and by transformers' eager attention."""
     inputs = sizes.qkv(sizes.Tq, sizes.Tk)
     keys = np.ones((sizes.B, sizes.Tk), bool)
     keys[1] = False
     keep = sizes.padding(keys, sizes.Tq)
     note = "batch 1 has no valid key: out 0 by convention"
-    case(w, "scaled_dot/all_masked_zero", "scaled_dot", inputs, keep, note=note)
+    case(writer, "scaled_dot/all_masked_zero", "scaled_dot", inputs, keep, note=note)
     weights = np_weights(np_scores("scaled_dot", inputs["q"], inputs["k"], {}), np_softmax_row)
     weights[1] = 1 / sizes.Tk
     out = np.einsum("bhij,bhjd->bhid", weights, inputs["v"])
-    w.values(
+    writer.values(
         "scaled_dot/all_masked_hf_eager",
         "scaled_dot",
         dict(inputs, mask=u8(keep), weights=weights, out=out),
@@ -171,17 +171,17 @@ def all_masked(w, sizes):
     )
 
 
-def distributions(w, sizes):
+def distributions(writer, sizes):
     """Sparsemax and the sparse softmaxes."""
     Tq, Tk, qkv = sizes.Tq, sizes.Tk, sizes.qkv
     for name, distribution in DISTRIBUTIONS.items():
         recorded = dict(distribution=name, **distribution.recorded)
-        case(w, f"{name}/plain", "scaled_dot", qkv(Tq, Tk), None, distribution, **recorded)
+        case(writer, f"{name}/plain", "scaled_dot", qkv(Tq, Tk), None, distribution, **recorded)
         keep = sizes.causal(Tq, Tq)
         keep[0, :, :, Tq - 2 :] = False
-        case(w, f"{name}/causal_pad", "scaled_dot", qkv(Tq, Tq), keep, distribution, **recorded)
+        case(writer, f"{name}/causal_pad", "scaled_dot", qkv(Tq, Tq), keep, distribution, **recorded)
     case(
-        w,
+        writer,
         "sparse_softmax_cut_renorm/all_below",
         "scaled_dot",
         qkv(Tq, Tk, scale=0.05),
@@ -191,6 +191,6 @@ def distributions(w, sizes):
         note="every weight is at or below the threshold: weights and out are 0 by convention",
     )
     sparsemax = DISTRIBUTIONS["sparsemax"]
-    case(w, "sparsemax/large", "scaled_dot", qkv(Tq, Tk, scale=20.0), None, sparsemax, distribution="sparsemax")
+    case(writer, "sparsemax/large", "scaled_dot", qkv(Tq, Tk, scale=20.0), None, sparsemax, distribution="sparsemax")
     z = np.array([[1.0, 1, 1, 1], [3, 1, 0.2, -1], [0.5, 0.5, 0, 0], [0, 0, 0, 5], [0.1, 0.2, 0.3, 0.4]])
-    w.values("sparsemax/rows", "sparsemax", dict(z=z, p=np.stack([np_sparsemax_row(row) for row in z])))
+    writer.values("sparsemax/rows", "sparsemax", dict(z=z, p=np.stack([np_sparsemax_row(row) for row in z])))

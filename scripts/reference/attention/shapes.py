@@ -11,14 +11,14 @@ from .masks import tril, u8
 class Shapes:
     """Batch, heads, widths and lengths; T and P are primes."""
 
-    def __init__(self, w, seed):
+    def __init__(self, writer, seed):
         """Those of the records under seed 0, else drawn ones."""
-        drawn = lambda low, high: int(w.rng.integers(low, high))
-        self.w, self.B = w, 2
+        drawn = lambda low, high: int(writer.rng.integers(low, high))
+        self.writer, self.B = writer, 2
         self.H, self.D, self.T, self.Tq, self.Dv = (
             (2, 4, 7, 5, 3)
             if seed == 0
-            else (drawn(1, 4), drawn(3, 7), int(w.rng.choice([5, 7])), drawn(3, 5), drawn(2, 6))
+            else (drawn(1, 4), drawn(3, 7), int(writer.rng.choice([5, 7])), drawn(3, 5), drawn(2, 6))
         )
         self.P = 13 if seed == 0 else 11
         self.channels = lambda: 5 if seed == 0 else drawn(3, 7)

@@ -5,17 +5,19 @@ import numpy as np
 from .formulas import np_softmax_row
 
 
-def worked_examples(w):
+def worked_examples(writer):
     """Scaled dot-product attention of one query with three keys, and of four positions with themselves."""
     Q = np.array([[1.0, -2, 3, -4]])
     K = np.array([[1.0, -2, 3, -4], [-8, 7, 6, -5], [10, 9, 12, 11]])
     S = Q @ K.T
     A = np_softmax_row(S[0] / 2)
-    w.values("seed003/2.5", "worked example", dict(q=Q, k=K, v=K, qk=S, scaled=S / 2, weights=A[None], out=A[None] @ K))
+    writer.values(
+        "seed003/2.5", "worked example", dict(q=Q, k=K, v=K, qk=S, scaled=S / 2, weights=A[None], out=A[None] @ K)
+    )
     X = np.array([[1, 0.5, 0, 0], [0.5, 1, 0, 0.5], [0, 0, 1, 0.5], [0, 0.5, 0.5, 1]])
     S = X @ X.T
     A = np.stack([np_softmax_row(r) for r in S / 2])
-    w.values("seed003/4.2", "worked example", dict(q=X, k=X, v=X, qk=S, scaled=S / 2, weights=A, out=A @ X))
+    writer.values("seed003/4.2", "worked example", dict(q=X, k=X, v=X, qk=S, scaled=S / 2, weights=A, out=A @ X))
 
 
 def table(T, d, base=10000.0):
@@ -42,14 +44,14 @@ def code_with_length(L, d):
     )
 
 
-def sinusoids(w):
+def sinusoids(writer):
     """Both layouts with base 10000, and with the length as base."""
     note = "(T, d): column 2i sin(pos/10000^(2i/d)), column 2i+1 cos of the same angle; also transformers' DistilBERT"
     for T, d in ((20, 8), (7, 5), (130, 6)):
-        w.values(f"pe10000/{T}x{d}", "sinusoidal", dict(pe=table(T, d)), note=note)
+        writer.values(f"pe10000/{T}x{d}", "sinusoidal", dict(pe=table(T, d)), note=note)
     halves = np.concatenate([table(20, 8)[:, 0::2], table(20, 8)[:, 1::2]], 1)
     note = "same values, all sines first (tensor2tensor's order, exponent 2i/d)"
-    w.values("pe10000/halves_20x8", "sinusoidal", dict(pe=halves), note=note)
+    writer.values("pe10000/halves_20x8", "sinusoidal", dict(pe=halves), note=note)
     note = (
         "formula and code are (d, L) as in a text on positions; formula has no last row for odd d; standard is (L, d), "
         "the usual layout with base L"
@@ -57,4 +59,4 @@ def sinusoids(w):
     for L, d in ((50, 5), (50, 6), (20, 8)):
         formula = formula_with_length(L, d)[: d - d % 2]
         tables = dict(formula=formula, code=code_with_length(L, d), standard=table(L, d, float(L)))
-        w.values(f"peL/{L}x{d}", "sinusoidal base L", tables, note=note)
+        writer.values(f"peL/{L}x{d}", "sinusoidal base L", tables, note=note)
