@@ -1,6 +1,6 @@
 //! The causal language model: masks, refused configurations, decoding and costs.
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{DType, Error, Result, Tensor};
 use tealight_model::attention::AttentionConfig;
 use tealight_model::generation::{
     Predictor, Sampling, Sequence, StopRules, Strategy, generate, rows,
@@ -196,9 +196,11 @@ fn generation_beyond_max_seq_len_restarts_from_its_last_half() -> Result<()> {
             for prompt_len in [1, 3, SEQ_LEN, 2 * SEQ_LEN] {
                 let prompts = ids(5, prompt_len)?.to_vec2()?;
                 let mut predictor = CachedPredictor::new(&model, &[0], device())?;
-                let written = generate(&mut predictor, &prompts, &ends, &strategy)?;
+                let written =
+                    generate(&mut predictor, &prompts, &ends, &strategy).map_err(Error::wrap)?;
                 let mut again = Again { model: &model, texts: Vec::new(), n_seen: 0 };
-                let expected = generate(&mut again, &prompts, &ends, &strategy)?;
+                let expected =
+                    generate(&mut again, &prompts, &ends, &strategy).map_err(Error::wrap)?;
                 let n_beams =
                     if let Strategy::Beams { n_beams, .. } = strategy { n_beams } else { 1 };
                 assert!(written.iter().all(|sequences| sequences.len() == n_beams));

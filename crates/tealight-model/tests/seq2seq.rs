@@ -4,7 +4,7 @@ mod common;
 #[path = "common/differences.rs"]
 mod differences;
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{DType, Error, Result, Tensor};
 use common::{normal, values};
 use differences::checked_gradients;
 use tealight_model::attention::support::Support;
@@ -274,11 +274,12 @@ fn cached_generation_equals_recomputed_generation() -> Result<()> {
             let states = model.encode(Tokens { ids: &source, mask: &mask }, Mode::Eval)?;
             let memory = Memory { states: &states, mask: &mask };
             let mut predictor = CachedPredictor::new(&model, memory, &NEVER)?;
-            let written = generate(&mut predictor, &prompts, &ENDS, &strategy)?;
+            let written =
+                generate(&mut predictor, &prompts, &ENDS, &strategy).map_err(Error::wrap)?;
             let padding = mask.key_padding_mask().ok_or_else(|| candle_core::Error::msg("none"))?;
             let (source, padding) = (source.clone(), padding.clone());
             let mut again = Again { model: &model, source, padding, written: Vec::new() };
-            let expected = generate(&mut again, &prompts, &ENDS, &strategy)?;
+            let expected = generate(&mut again, &prompts, &ENDS, &strategy).map_err(Error::wrap)?;
             for (written, expected) in written.iter().flatten().zip(expected.iter().flatten()) {
                 let Sequence { ids, log_probability, score, has_ended } = written;
                 assert_eq!((ids, has_ended), (&expected.ids, &expected.has_ended), "{strategy:?}");

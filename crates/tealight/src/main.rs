@@ -13,6 +13,7 @@ mod starter;
 mod system;
 mod terminal;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -23,6 +24,7 @@ use system::memory;
 use system::version::{VERSION, instruction_sets};
 use tealight_ops::{check_instructions, threads, with_product_precision};
 use tealight_train::communicator::mpi;
+use terminal::failure;
 use terminal::numbers::{counted, format_bytes};
 use terminal::output::log;
 use terminal::verbosity::is_verbose;
@@ -39,13 +41,14 @@ fn main() -> ExitCode {
         tealight_ops::allocator::keep_freed_memory();
     }
     let precision = command.product_precision();
+    let model = command.model().map(Path::to_owned);
     let result = check_instructions()
         .map_err(anyhow::Error::msg)
         .and_then(|()| check_launch(&command))
         .map(|()| log_computation())
         .and_then(|()| with_product_precision(precision, || run(command)));
     log_cost(started);
-    result.unwrap_or_else(|error| terminal::failure::report(&error))
+    result.unwrap_or_else(|error| failure::report(&failure::naming(model.as_deref(), error)))
 }
 
 /// Under `--verbose`: what computes.

@@ -1,9 +1,7 @@
 //! Beam search: extends the `n_beams` most probable prefixes of every sequence.
 
-use candle_core::Result;
-
 use super::filters::log_probabilities;
-use super::{Draft, Predictor, Sequence, StopRules};
+use super::{Draft, GenerationResult, Predictor, Sequence, StopRules, next_logits};
 
 /// The beam of one prompt: unfinished and finished sequences.
 #[derive(Clone, Debug)]
@@ -19,11 +17,11 @@ pub(super) fn search(
     ends: &StopRules<'_>,
     n_beams: usize,
     length_penalty: f64,
-) -> Result<Vec<Vec<Sequence>>> {
+) -> GenerationResult<Vec<Vec<Sequence>>> {
     let mut beams = vec![Beam { live: vec![Draft::empty()], over: Vec::new() }; prompts.len()];
     let mut unread = prompts.to_vec();
     while !unread.is_empty() {
-        let next = predictor.next(&unread)?;
+        let next = next_logits(predictor, &unread)?;
         let next: Vec<_> = next.iter().map(|logits| log_probabilities(logits)).collect();
         let (mut parents, mut row) = (Vec::new(), 0);
         unread.clear();

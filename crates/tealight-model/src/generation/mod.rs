@@ -22,6 +22,20 @@ use tealight_ops::rng::Stream;
 pub use filters::Sampling;
 use filters::log_probabilities;
 
+/// Why no sequence was generated.
+#[derive(Debug, thiserror::Error)]
+pub enum GenerationError {
+    /// A logit is NaN or +∞, or all are −∞: there is no next token to choose.
+    #[error("the model's logits are not finite, so no next token can be chosen")]
+    NotFinite,
+    /// A tensor operation failed.
+    #[error(transparent)]
+    Candle(#[from] candle_core::Error),
+}
+
+/// What was generated, or a [`GenerationError`].
+pub type GenerationResult<T> = std::result::Result<T, GenerationError>;
+
 /// A model with its decoding state, for a batch of sequences.
 pub trait Predictor {
     /// Reads the next tokens, equally many of every row, and returns the logits of the token after the
@@ -82,7 +96,7 @@ pub fn generate(
     prompts: &[Vec<u32>],
     ends: &StopRules<'_>,
     strategy: &Strategy,
-) -> Result<Vec<Vec<Sequence>>> {
+) -> GenerationResult<Vec<Vec<Sequence>>> {
     stream(predictor, prompts, ends, strategy, &mut |_, _| ControlFlow::Continue(()))
 }
 
@@ -94,17 +108,8 @@ pub fn stream(
     ends: &StopRules<'_>,
     strategy: &Strategy,
     written: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
-) -> Result<Vec<Vec<Sequence>>> {
-    let len = prompts.first().map_or(0, Vec::len);
-    let (n_rows, max_len) = (prompts.len(), ends.max_len);
-    if len == 0 || max_len == 0 {
-        bail!(
-            "nothing to generate: {n_rows} prompts of {len} tokens, and at most {max_len} new tokens"
-        );
-    }
-    if let Some(other) = prompts.iter().find(|prompt| prompt.len() != len) {
-        bail!("prompts of {len} and of {} tokens cannot be continued together", other.len());
-    }
+) -> GenerationResult<Vec<Vec<Sequence>>> {
+    check_prompts(prompts, ends)?;
     match *strategy {
         Strategy::Greedy => {
             choose(predictor, prompts, ends, |_, _, logits, _| likeliest(logits), written)
@@ -122,6 +127,20 @@ pub fn stream(
     }
 }
 
+fn check_prompts(prompts: &[Vec<u32>], ends: &StopRules<'_>) -> Result<()> {
+    let len = prompts.first().map_or(0, Vec::len);
+    let (n_rows, max_len) = (prompts.len(), ends.max_len);
+    if len == 0 || max_len == 0 {
+        bail!(
+            "nothing to generate: {n_rows} prompts of {len} tokens, and at most {max_len} new tokens"
+        );
+    }
+    if let Some(other) = prompts.iter().find(|prompt| prompt.len() != len) {
+        bail!("prompts of {len} and of {} tokens cannot be continued together", other.len());
+    }
+    Ok(())
+}
+
 /// Logits `(batch, vocab_size)` → rows of f64, with −∞ for the ids of `never`.
 pub fn rows(logits: &Tensor, never: &[u32]) -> Result<Vec<Vec<f64>>> {
     // Moved to the CPU before the conversion to f64, which Metal does not support.
@@ -132,12 +151,20 @@ pub fn rows(logits: &Tensor, never: &[u32]) -> Result<Vec<Vec<f64>>> {
                 *logit = f64::NEG_INFINITY;
             }
         }
-        let is_broken = |logit: &f64| logit.is_nan() || *logit == f64::INFINITY;
-        if !row.iter().any(|logit| logit.is_finite()) || row.iter().any(is_broken) {
-            bail!("the model's logits are not finite, so no next token can be chosen");
-        }
     }
     Ok(rows)
+}
+
+/// The logits of the next token of each row, of which at least one is finite and each other finite or −∞.
+fn next_logits(
+    predictor: &mut dyn Predictor,
+    unread: &[Vec<u32>],
+) -> GenerationResult<Vec<Vec<f64>>> {
+    let rows = predictor.next(unread)?;
+    let is_broken = |logit: &f64| logit.is_nan() || *logit == f64::INFINITY;
+    let has_choice =
+        |row: &Vec<f64>| row.iter().any(|logit| logit.is_finite()) && !row.iter().any(is_broken);
+    if rows.iter().all(has_choice) { Ok(rows) } else { Err(GenerationError::NotFinite) }
 }
 
 /// An unfinished sequence, without its prompt.
@@ -189,11 +216,11 @@ fn choose(
     ends: &StopRules<'_>,
     pick: impl Fn(usize, usize, &[f64], &[u32]) -> usize,
     written: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
-) -> Result<Vec<Vec<Sequence>>> {
+) -> GenerationResult<Vec<Vec<Sequence>>> {
     let mut rows: Vec<Row> = prompts.iter().map(|prompt| Row::new(prompt)).collect();
     let mut unread = prompts.to_vec();
     for index in 0..ends.max_len {
-        let next = predictor.next(&unread)?;
+        let next = next_logits(predictor, &unread)?;
         for (number, (row, logits)) in rows.iter_mut().zip(&next).enumerate() {
             if !row.is_finished(ends) {
                 let id = pick(number, index, logits, &row.read);

@@ -196,11 +196,38 @@ fn prompts_that_cannot_be_continued_together_are_refused() {
     assert!(refused(&[vec![]]).contains("nothing to generate"));
 }
 
+/// The same logits after any tokens.
+#[derive(Debug)]
+struct Constant([f64; 2]);
+
+impl Predictor for Constant {
+    fn next(&mut self, rows: &[Vec<u32>]) -> Result<Vec<Vec<f64>>> {
+        Ok(vec![self.0.to_vec(); rows.len()])
+    }
+
+    fn select(&mut self, _rows: &[u32]) -> Result<()> {
+        Ok(())
+    }
+}
+
 #[test]
-fn non_finite_logits_are_an_error() {
-    let logits = Tensor::new(&[[0., f64::NAN]], &Device::Cpu).unwrap();
-    assert!(rows(&logits, &[]).is_err());
+fn non_finite_logits_are_an_error_of_every_strategy() {
+    let stream = Stream::new(7, Purpose::Sampling);
+    let sample = Strategy::Sample { stream, sampling: Sampling::default() };
+    let beams = Strategy::Beams { n_beams: 3, length_penalty: 0.6 };
+    for strategy in [Strategy::Greedy, sample, beams] {
+        for logits in [[0., f64::NAN], [0., f64::INFINITY], [f64::NEG_INFINITY; 2]] {
+            let written = generate(&mut Constant(logits), &[vec![0]], &ENDS, &strategy);
+            let is_refused = matches!(written, Err(GenerationError::NotFinite));
+            assert!(is_refused, "{logits:?}, {strategy:?}");
+        }
+        let some = [0., f64::NEG_INFINITY];
+        assert!(generate(&mut Constant(some), &[vec![0]], &ENDS, &strategy).is_ok());
+    }
+}
+
+#[test]
+fn tokens_that_must_not_be_generated_have_no_finite_logit() {
     let logits = Tensor::new(&[[0., 1.]], &Device::Cpu).unwrap();
-    assert!(rows(&logits, &[0, 1]).is_err());
     assert_eq!(rows(&logits, &[0, 9]).unwrap(), [[f64::NEG_INFINITY, 1.]]);
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use candle_core::Shape;
+use tealight_model::generation::GenerationError;
 use tealight_model::{BuildError, ConfigFault};
 
 use crate::settings::ConfigError;
@@ -84,6 +85,9 @@ pub enum Error {
         /// What it is, with its article.
         found: String,
     },
+    /// A model computes numbers that are NaN or infinite.
+    #[error("the outputs of the model are not finite, because its weights diverged")]
+    NotFinite,
     /// The language model at this path has no tokenizer.
     #[error("`{}` has no tokenizer: neither `tokenizer.json` nor a vocabulary", .0.display())]
     NoTokenizer(PathBuf),
@@ -349,6 +353,15 @@ impl From<BuildError> for Error {
         match error {
             BuildError::Config(fault) => Self::Config(fault),
             BuildError::Candle(error) => Self::Candle(error),
+        }
+    }
+}
+
+impl From<GenerationError> for Error {
+    fn from(error: GenerationError) -> Self {
+        match error {
+            GenerationError::NotFinite => Self::NotFinite,
+            GenerationError::Candle(error) => Self::Candle(error),
         }
     }
 }

@@ -9,7 +9,7 @@ use tealight_model::generation::{Sequence, StopRules, Strategy, stream};
 use tealight_model::models::causal_lm::{CachedPredictor, CausalLm};
 use tealight_model::{Mask, Mode};
 
-use super::{best, probabilities};
+use super::{best, check_finite, probabilities};
 use crate::data::text::tokenizer::{Specials, TextStream, Tokenizer};
 use crate::error::{Error, Result};
 
@@ -158,6 +158,7 @@ impl Continuer<'_> {
         let hidden = self.model.hidden(&input, &Mask::none(), Mode::Eval)?;
         let before = hidden.narrow(1, read.len() - n_chosen - 1, n_chosen)?; // (1, n_chosen, d_model)
         let rows = probabilities(&self.model.logits(&before)?.squeeze(0)?)?;
+        check_finite(rows.iter().flatten())?;
         let all: Vec<u32> = (0..self.tokenizer.vocab_size() as u32).collect();
         let text = |id: u32| self.tokenizer.decode(&[id], Specials::Keep);
         let choice = |(row, &id): (&Vec<f64>, &u32)| {

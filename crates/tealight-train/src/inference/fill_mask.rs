@@ -15,7 +15,7 @@ use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::{Mask, Mode, ModelConfig};
 
 use super::batches::{Batching, MAX_POSITIONS};
-use super::{best, probabilities};
+use super::{best, check_finite, probabilities};
 use crate::data::text::tokenizer::{MASK_NAMES, Specials, Tokenizer};
 use crate::error::{Error, Result};
 
@@ -187,12 +187,13 @@ impl<'a> FillMask<'a> {
     /// The candidates for a mask, best first.
     ///
     /// # Errors
-    /// If the model does not have one of the targets.
+    /// If the model does not have one of the targets, or if its scores are not finite.
     pub fn candidates(
         &self,
         mask: &MaskScores<'_>,
         proposals: &Proposals,
     ) -> Result<Vec<Candidate>> {
+        check_finite(&mask.scores)?;
         let unknown =
             proposals.targets.iter().flatten().find(|&&id| id as usize >= mask.scores.len());
         if let Some(&id) = unknown {

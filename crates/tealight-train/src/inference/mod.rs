@@ -7,13 +7,24 @@ pub mod fill_mask;
 
 use candle_core::{DType, Device, Tensor};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// `logits (n, n_classes)` → `n` rows of probabilities, in f64.
 pub(crate) fn probabilities(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
     // Moved to the CPU first: Metal has no f64.
     let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
     Ok(tealight_ops::softmax::softmax(&logits)?.to_vec2()?)
+}
+
+/// Checks numbers that a model computed, before anything is chosen by them or shown.
+///
+/// # Errors
+/// [`Error::NotFinite`] if one of them is NaN or infinite.
+pub(crate) fn check_finite<'a, T: Copy + Into<f64> + 'a>(
+    numbers: impl IntoIterator<Item = &'a T>,
+) -> Result<()> {
+    let is_finite = |number: &T| -> bool { Into::<f64>::into(*number).is_finite() };
+    if numbers.into_iter().all(is_finite) { Ok(()) } else { Err(Error::NotFinite) }
 }
 
 /// The `k` ids with the largest scores, in descending order; equal scores keep the order of `ids`. Sorts
@@ -32,6 +43,15 @@ pub(crate) fn best(ids: &[u32], k: usize, score: impl Fn(u32) -> f64) -> Vec<u32
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_that_are_not_finite_are_refused() {
+        assert!(check_finite(&[0., f64::MAX, f64::MIN]).is_ok());
+        assert!(check_finite(&[0_f32; 0]).is_ok());
+        for number in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(matches!(check_finite(&[0., number]), Err(Error::NotFinite)), "{number}");
+        }
+    }
 
     #[test]
     fn the_best_are_those_of_a_stable_sort() {

@@ -1,9 +1,12 @@
 //! Attention weights with names for the positions.
 
+use candle_core::{DType, Device};
 use serde_json::Value;
 use tealight_model::block::{AttentionMaps, BlockMaps};
 
 use crate::data::text::tokenizer::Tokenizer;
+use crate::error::Result;
+use crate::inference::check_finite;
 
 /// The weights of one attention for the first sequence of a batch.
 #[derive(Debug)]
@@ -28,6 +31,18 @@ pub struct SequenceMaps {
 }
 
 impl AttentionMap {
+    /// Checks that all weights of `maps` are finite, before they are shown.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`](crate::Error::NotFinite) if one of them is NaN or infinite.
+    pub fn check_finite(maps: &[Self]) -> Result<()> {
+        for map in maps {
+            let weights = map.maps.weights.to_device(&Device::Cpu)?.to_dtype(DType::F32)?;
+            check_finite(&weights.flatten_all()?.to_vec1::<f32>()?)?;
+        }
+        Ok(())
+    }
+
     /// The self-attention of each layer, as `<name> 1`, `<name> 2`, …
     pub(super) fn of_layers(name: &str, positions: &[String], layers: Vec<BlockMaps>) -> Vec<Self> {
         let map = |(layer, maps): (usize, BlockMaps)| Self {

@@ -17,6 +17,7 @@ pub(crate) mod tokenizer;
 pub(crate) mod train;
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -183,6 +184,26 @@ impl Command {
             _ => Precision::F32,
         };
         precision.of_products()
+    }
+
+    /// The trained model or run whose outputs the command computes, for commands that compute those of one.
+    pub(crate) fn model(&self) -> Option<&Path> {
+        match self {
+            Self::Evaluate(Evaluate { run, .. }) | Self::Forecast(Forecast { run, .. }) => {
+                Some(&run.path)
+            }
+            Self::Attend(Attend { model, .. })
+            | Self::Translate(Translate { model, .. })
+            | Self::Classify(Classify { model, .. })
+            | Self::Embed(Embed { model, .. })
+            | Self::FillMask(FillMask { model, .. })
+            | Self::Generate(Generate { model, .. })
+            | Self::Bench(
+                Bench::FillMask(BenchFillMask { model, .. })
+                | Bench::Embed(BenchEmbed { model, .. }),
+            ) => Some(&model.path),
+            _ => None,
+        }
     }
 
     /// Whether several processes of an MPI job run the command together.

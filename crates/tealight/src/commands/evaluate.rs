@@ -1,15 +1,17 @@
 //! `tealight evaluate RUN`: the report of a trained run.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use tealight_ops::with_product_precision;
 use tealight_train::pretrained::Pretrained;
-use tealight_train::task::{RegisteredTask, TaskVisitor};
+use tealight_train::task::{RegisteredTask, TaskReport, TaskVisitor};
 
 use crate::args::train::Evaluate;
 use crate::charts::illustrations::save_of;
 use crate::runs::load::{Run, log_notes, with_task};
 use crate::runs::number_format::NumberFormat;
-use crate::terminal::output::{log, print, print_indented_json};
+use crate::terminal::output::{log, print, print_indented_json, warn};
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
     let mut run = Run::open(&args.run.path, &args.run.weights)?;
@@ -42,6 +44,10 @@ impl TaskVisitor for Evaluation<'_> {
         };
         self.run.directory.manifest()?.check_data(&session.task.data_files())?;
         let report = session.task.report(&session.eval_model)?;
+        if let Some((name, loss)) = diverged(&report.metrics()) {
+            let run = self.run.directory.path().display();
+            warn(&format!("`{run}`: {name} = {loss} is not finite, because the weights diverged"));
+        }
         if self.json {
             print_indented_json(&report)?;
         } else {
@@ -52,5 +58,29 @@ impl TaskVisitor for Evaluation<'_> {
             log(&path.display().to_string());
         }
         Ok(())
+    }
+}
+
+/// The loss of a report with its name, if it is not finite.
+fn diverged(metrics: &BTreeMap<String, f64>) -> Option<(&'static str, f64)> {
+    ["loss", "nll", "mse"].into_iter().find_map(|name| {
+        let loss = metrics.get(name).filter(|loss| !loss.is_finite())?;
+        Some((name, *loss))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_that_is_not_finite_is_found_and_a_score_is_not() {
+        let found = |numbers: &[(&str, f64)]| {
+            let named = numbers.iter().map(|&(name, value)| (name.to_owned(), value));
+            diverged(&named.collect::<BTreeMap<_, _>>()).map(|(name, _)| name)
+        };
+        assert_eq!(found(&[("accuracy", 0.3), ("nll", f64::NAN)]), Some("nll"));
+        assert_eq!(found(&[("mse", f64::INFINITY), ("pearson", 0.)]), Some("mse"));
+        assert_eq!(found(&[("loss", 1.), ("pearson", f64::NAN)]), None);
     }
 }

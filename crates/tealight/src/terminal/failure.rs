@@ -1,6 +1,7 @@
 //! Error messages.
 
 use std::io::{Write, stderr};
+use std::path::Path;
 use std::process::ExitCode;
 
 use tealight_train::config::{ConfigError, ConfigSource, reference};
@@ -12,6 +13,16 @@ pub(crate) fn text(error: &anyhow::Error) -> String {
     match config_error(error) {
         Some(error) => error.to_string(),
         None => format!("error: {error:#}"),
+    }
+}
+
+/// Names the `model` of a command in the error that the outputs of a model are not finite.
+pub(crate) fn naming(model: Option<&Path>, error: anyhow::Error) -> anyhow::Error {
+    let cause = error.downcast_ref::<tealight_train::Error>();
+    let is_of_outputs = matches!(cause, Some(tealight_train::Error::NotFinite));
+    match model.filter(|_| is_of_outputs) {
+        Some(model) => error.context(format!("`{}`", model.display())),
+        None => error,
     }
 }
 

@@ -12,6 +12,7 @@ mod combinations;
 mod configuration;
 mod conventions;
 mod data;
+mod diverging;
 mod documentation;
 mod drawing;
 mod embedding;

@@ -25,7 +25,7 @@ fn folder() -> Result<Folder> {
     Ok(folder)
 }
 
-fn trained() -> Result<Folder> {
+pub(crate) fn trained() -> Result<Folder> {
     let folder = folder()?;
     folder.succeed(&["train", "pairs.toml", "-q"])?;
     Ok(folder)

@@ -25,6 +25,7 @@ use crate::data::padded_to;
 use crate::data::text::tokenizer::{Tokenizer, Truncated};
 use crate::error::{Error, Result};
 use crate::inference::batches::Batching;
+use crate::inference::check_finite;
 pub use settings::{Normalize, Pooling, Settings, to_unit_length};
 pub use vectors::{Embeddings, Neighbour};
 
@@ -101,7 +102,7 @@ impl Embedder {
     /// The vectors of `texts`, in their order. Texts are sorted by length, padded and evaluated in batches.
     ///
     /// # Errors
-    /// If a text has no tokens, as an empty one with a tokenizer that adds none.
+    /// If a text has no tokens, as an empty one with a tokenizer that adds none; or if a hidden state is not finite.
     pub fn embed(&self, texts: &[String]) -> Result<Embeddings> {
         self.embed_with_prompt(&self.settings.prompt, texts)
     }
@@ -121,6 +122,7 @@ impl Embedder {
             let width = hidden.len() / rows.len();
             for ((&at, row), states) in batch.iter().zip(&rows).zip(hidden.chunks(width)) {
                 let states = &states[..row.len() * self.d_model];
+                check_finite(states)?;
                 self.settings.pool(states, self.d_model, &mut values[at * dim..][..dim]);
             }
         }
@@ -137,6 +139,7 @@ impl Embedder {
         let states = |text: Truncated| {
             let hidden = self.hidden(&[&text.ids])?;
             let rows = hidden.chunks(self.d_model).take(text.ids.len());
+            check_finite(rows.clone().flatten())?;
             Ok(rows.map(<[f32]>::to_vec).collect())
         };
         self.encode("", texts)?.into_iter().map(states).collect()

@@ -36,7 +36,7 @@ use crate::data::text::tokenizer::{Specials, Tokenizer};
 use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
 use crate::inference::batches::Batching;
-use crate::inference::probabilities;
+use crate::inference::{check_finite, probabilities};
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::context::TaskContext;
 use crate::task::labels::{Classified, Labels, Objective};
@@ -153,6 +153,9 @@ impl Classify {
     }
 
     /// The labels that `model` gives to texts, in their order: as the pipeline `text-classification` of `transformers`.
+    ///
+    /// # Errors
+    /// If a text is empty, or if the scores of the model are not finite.
     pub fn classify(&self, model: &Classifier, texts: &[Text]) -> Result<Vec<Classified>> {
         let tokens = texts.iter().map(|text| self.tokens(text)).collect::<Result<Vec<_>>>()?;
         let lens: Vec<usize> = tokens.iter().map(|text| text.ids.len()).collect();
@@ -164,7 +167,9 @@ impl Classify {
         let mut classified = vec![None; texts.len()];
         for batch in batching.batches(&lens) {
             let rows: Vec<_> = batch.iter().map(|&at| &tokens[at]).collect();
-            for (at, scores) in batch.into_iter().zip(self.scores(model, &self.rows(&rows)?)?) {
+            let scores = self.scores(model, &self.rows(&rows)?)?;
+            check_finite(scores.iter().flatten())?;
+            for (at, scores) in batch.into_iter().zip(scores) {
                 classified[at] = Some(Classified::new(names, objective, &scores));
             }
         }

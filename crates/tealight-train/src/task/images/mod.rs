@@ -36,7 +36,7 @@ use crate::data::images::augment::Augmentation;
 use crate::data::images::{Labelled, Normalisation, Pictures};
 use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
-use crate::inference::probabilities;
+use crate::inference::{check_finite, probabilities};
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::context::TaskContext;
 use crate::task::labels::{Classified, Labels, Objective};
@@ -199,6 +199,9 @@ impl Images {
 
     /// The labels that `model` gives to pictures, in their order: as the pipeline `image-classification` of
     /// `transformers`.
+    ///
+    /// # Errors
+    /// If a picture has another size, or if the scores of the model are not finite.
     pub fn classify(
         &self,
         model: &ImageClassifier,
@@ -206,12 +209,18 @@ impl Images {
     ) -> Result<Vec<Classified>> {
         let mut classified = Vec::with_capacity(pictures.len());
         for pictures in pictures.chunks(self.evaluation_batch()) {
-            let logits = model.forward(&self.tensor(pictures)?, Mode::Eval)?;
+            let scores = self.scores(model, pictures)?;
+            check_finite(scores.iter().flatten())?;
             let of_row =
                 |row: &Vec<f64>| Classified::new(self.labels.names(), Objective::Classes, row);
-            classified.extend(probabilities(&logits)?.iter().map(of_row));
+            classified.extend(scores.iter().map(of_row));
         }
         Ok(classified)
+    }
+
+    /// The probability of each class, for each picture.
+    fn scores(&self, model: &ImageClassifier, pictures: &[Picture]) -> Result<Vec<Vec<f64>>> {
+        probabilities(&model.forward(&self.tensor(pictures)?, Mode::Eval)?)
     }
 
     /// A picture by its name, with the classes that the model gives it.
@@ -220,15 +229,11 @@ impl Images {
         model: &ImageClassifier,
         (picture, name, class): (Picture, &str, u32),
     ) -> Result<Sample> {
-        let [Classified { scores, .. }] = &self.classify(model, &[picture])?[..] else {
-            return Ok(Sample::default());
-        };
+        let scores = self.scores(model, &[picture])?.into_iter().flatten();
         Ok(Sample {
             input: name.to_owned(),
             truth: self.labels.names().get(class as usize).cloned().into_iter().collect(),
-            candidates: vec![likeliest(
-                scores.iter().map(|score| (score.label.clone(), score.score)),
-            )],
+            candidates: vec![likeliest(self.labels.names().iter().cloned().zip(scores))],
             ..Sample::default()
         })
     }

@@ -11,6 +11,7 @@ use tealight_ops::rng::{Purpose, Stream};
 use super::Weather;
 use crate::data::weather::{Distribution, N_CLASSES};
 use crate::error::{Error, Result};
+use crate::inference::check_finite;
 
 /// Pasts where days are unknown; more are more exact and slower.
 const N_PASTS: u64 = 1024;
@@ -61,6 +62,9 @@ pub struct Sequence {
 }
 
 /// Forecasts the `n_days` after `start`.
+///
+/// # Errors
+/// If a setting is out of range, or if the forecasts of the model are not finite.
 pub fn rollout(
     task: &Weather,
     model: &Forecaster,
@@ -221,6 +225,7 @@ impl<'a> World<'a> {
             .copied()
             .collect();
         let by_past = self.task.forecast(self.model, &windows, seen)?;
+        check_finite(by_past.iter().flatten())?;
         let total: f64 = self.pasts.iter().map(|past| past.weight).sum();
         let mut mean = [0.; N_CLASSES];
         for (past, forecast) in self.pasts.iter().zip(&by_past) {
@@ -248,6 +253,8 @@ impl<'a> World<'a> {
 
 #[cfg(test)]
 mod tests {
+    use tealight_model::ParamStore;
+
     use super::*;
     use crate::task::context::TaskContext;
     use crate::task::{Task, TaskKind};
@@ -263,13 +270,27 @@ mod tests {
     }
 
     fn task_and_model() -> (Weather, Forecaster) {
+        let (task, model, _params) = parts();
+        (task, model)
+    }
+
+    /// A model with weights that are NaN.
+    fn diverged() -> (Weather, Forecaster) {
+        let (task, model, params) = parts();
+        for (_name, weights) in params.iter() {
+            weights.set(&weights.affine(f64::NAN, 0.).unwrap()).unwrap();
+        }
+        (task, model)
+    }
+
+    fn parts() -> (Weather, Forecaster, ParamStore) {
         let config = super::super::Config { window: 5, ..Default::default() };
         let device = candle_core::Device::Cpu;
         let model = tealight_model::ModelConfig { d_model: 8, n_heads: 2, ..Default::default() };
         let task = config.build(&TaskContext::new(17, 7, &model, &device)).unwrap();
-        let params = tealight_model::ParamStore::new(17, candle_core::DType::F32, &device);
+        let params = ParamStore::new(17, candle_core::DType::F32, &device);
         let model = task.build_model(&model, &params.trainable()).unwrap();
-        (task, model)
+        (task, model, params)
     }
 
     #[test]
@@ -279,6 +300,19 @@ mod tests {
         assert_eq!(world.n_unknown, 3);
         assert!(world.pasts.iter().all(|past| past.days.len() >= 5 + 2));
         assert!(world.pasts.iter().all(|past| past.days.ends_with(&[0, 1])));
+    }
+
+    #[test]
+    fn a_model_that_diverged_is_an_error_and_no_panic() {
+        let (task, model) = diverged();
+        let greedy = Decoding::Sample { seed: 0, temperature: 0., top_k: None };
+        let some = Decoding::Sample { seed: 0, temperature: 1., top_k: Some(2) };
+        for decoding in [greedy, some, Decoding::Beams(2)] {
+            for start in [&[0, 1, 2, 0, 1][..], &[0]] {
+                let refused = rollout(&task, &model, start, 3, &decoding);
+                assert!(matches!(refused, Err(Error::NotFinite)), "{decoding:?}");
+            }
+        }
     }
 
     #[test]

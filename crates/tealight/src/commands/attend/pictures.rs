@@ -32,6 +32,7 @@ pub(super) fn run(
     }
     let picture = task.preprocessing().open(path)?;
     let maps = task.picture_maps(model, picture, args.patch)?;
+    AttentionMap::check_finite(&maps.layers)?;
     if args.json {
         return print_json(&as_json(&args.sequence, &maps)?);
     }

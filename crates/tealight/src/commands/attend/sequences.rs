@@ -48,6 +48,7 @@ fn write(
     n_heads: usize,
     output: Option<PathBuf>,
 ) -> Result<()> {
+    AttentionMap::check_finite(&maps)?;
     if args.json {
         return print_json(&as_json(sequence, &maps)?);
     }

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tealight_model::generation::Sampling;
 use tealight_train::inference::continuation::Settings;
-use tealight_train::task::RegisteredTask;
 use tealight_train::task::weather::{Decoding, rollout};
+use tealight_train::task::{AttentionMap, RegisteredTask};
 use tealight_train::weather::{format, parse};
 use tokio::sync::mpsc;
 
@@ -90,6 +90,7 @@ fn attention_of(model: &Loaded, text: &str) -> Result<Value, Fault> {
             return Err(too_long(days.len()));
         }
         let maps = session.task.attend(&session.eval_model, text)?;
+        AttentionMap::check_finite(&maps.maps)?;
         return Ok(as_json(maps.sequence, &maps.maps)?);
     }
     let n = model.tokenizer()?.encode(text)?.ids.len();
@@ -97,6 +98,7 @@ fn attention_of(model: &Loaded, text: &str) -> Result<Value, Fault> {
         return Err(too_long(n));
     }
     let maps = model.pretrained()?.attention_maps(text, &model.device)?;
+    AttentionMap::check_finite(&maps)?;
     Ok(as_json(json!({ "text": text }), &maps)?)
 }
 

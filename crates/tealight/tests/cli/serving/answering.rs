@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::Server;
+use crate::diverging::ruin;
 use crate::program::{Folder, Result, golden_model};
 
 /// The largest difference of a probability between one text and several, in one forward pass.
@@ -184,6 +185,21 @@ fn the_playground_gets_tokens_attention_and_probabilities() -> Result {
     let bad = server
         .post("/models/tiny/forecast", &json!({ "days": "RXS", "n_days": 4, "temperature": 1 }))?;
     bad.assert_refused(400, "`X` is neither rain");
+    Ok(())
+}
+
+#[test]
+fn a_diverged_model_answers_with_the_reason_and_goes_on() -> Result {
+    let folder = Folder::new()?;
+    ruin(&folder, "tiny.toml")?;
+    let server = Server::start(&folder, &["runs"])?;
+    let days = json!({ "days": "RCSRC", "n_days": 4, "temperature": 1.0 });
+    for _ in 0..2 {
+        for (what, body) in [("forecast", &days), ("attention", &json!({ "text": "RCS" }))] {
+            let answer = server.post(&format!("/models/wild/{what}"), body)?;
+            answer.assert_refused(500, "the outputs of the model are not finite");
+        }
+    }
     Ok(())
 }
 
