@@ -6,11 +6,9 @@ use tealight_model::cost::Estimate;
 use tealight_model::{Activations, ConfigFault, ModelConfig};
 
 use super::RunConfig;
-use crate::checks::at_most;
+use crate::checks::{MAX_SIZE, at_most};
 use crate::error::{Error, Result};
 
-/// The largest integer in `[model]`, and the largest batch.
-pub(crate) const MAX_SIZE: u64 = 1 << 20;
 /// The largest number of blocks: each has many small tensors, whatever its width.
 const MAX_LAYERS: usize = 10_000;
 /// The most scalars in the parameters, or in the activations of a batch: 4 TiB of f32.

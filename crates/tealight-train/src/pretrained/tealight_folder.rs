@@ -19,7 +19,7 @@ use tealight_model::models::classifier::ReadOut;
 
 use super::purpose::{Purpose, PurposeRecord};
 use super::{Pretrained, labels, preprocessing, symbols};
-use crate::checks::at_most;
+use crate::checks::{MAX_SIZE, at_most};
 use crate::config::{Precision, limits};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
@@ -94,7 +94,7 @@ fn check(model: &ModelConfig, purpose: &Purpose) -> Result<()> {
         }
         sizes.retain(|name, _| ["vocab_size", "source_len", "target_len"].contains(&name.as_str()));
     }
-    let check = |(name, &size)| at_most(&format!("sizes.{name}"), size, limits::MAX_SIZE);
+    let check = |(name, &size)| at_most(&format!("sizes.{name}"), size, MAX_SIZE);
     sizes.iter().try_for_each(check)
 }
 

@@ -9,7 +9,7 @@ use candle_core::Device;
 use tealight_model::Mask;
 use tealight_ops::device::tensor_of;
 
-use crate::checks::{check, positive};
+use crate::checks::{MAX_SIZE, at_most, check, positive};
 use crate::data::cache::folder;
 use crate::data::text::Holdout;
 use crate::data::text::corpus::CorpusConfig;
@@ -181,6 +181,7 @@ pub(super) fn absolute_paths(
 /// Checks the sizes that language models have in common.
 pub(super) fn validate_sizes(seq_len: usize, n_validation: usize) -> Result<()> {
     positive("task.seq_len", seq_len)?;
+    at_most("task.seq_len", seq_len as u64, MAX_SIZE)?;
     positive("task.n_validation", n_validation)
 }
 

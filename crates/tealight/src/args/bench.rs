@@ -7,7 +7,9 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use tealight_train::config::Precision;
 
-use super::shared::{Computation, ConfigFile, Model, parallelism, positive, precision, seconds};
+use super::shared::{
+    Computation, ConfigFile, Model, parallelism, positive, precision, repeats, seconds,
+};
 use crate::system::device::DeviceName;
 
 #[derive(Debug, Subcommand)]
@@ -138,7 +140,7 @@ pub(crate) struct BenchFillMask {
     #[arg(value_name = "TEXT")]
     pub(crate) text: String,
     /// Number of measured repeats, after one warm-up
-    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 20)]
+    #[arg(long, value_name = "N", value_parser = repeats, default_value_t = 20)]
     pub(crate) repeats: usize,
     #[command(flatten)]
     pub(crate) options: BenchOptions,
@@ -154,7 +156,7 @@ pub(crate) struct BenchEmbed {
     #[arg(long)]
     pub(crate) file: PathBuf,
     /// Number of measured repeats, after one warm-up
-    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 5)]
+    #[arg(long, value_name = "N", value_parser = repeats, default_value_t = 5)]
     pub(crate) repeats: usize,
     /// Show the time of each operation, measured in additional repeats
     #[arg(long)]
@@ -182,7 +184,7 @@ pub(crate) struct BenchComm {
     #[arg(long, value_name = "MS", value_parser = milliseconds, default_value_t = 100., allow_negative_numbers = true)]
     pub(crate) step_ms: f64,
     /// Number of measured exchanges of each size, after one warm-up
-    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 10)]
+    #[arg(long, value_name = "N", value_parser = repeats, default_value_t = 10)]
     pub(crate) repeats: usize,
     /// Print one JSON object
     #[arg(long)]
@@ -247,7 +249,7 @@ pub(crate) struct Layer {
     #[arg(long)]
     pub(crate) causal: bool,
     /// Number of repeats [default: as many as fit into --seconds]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = repeats)]
     pub(crate) repeats: Option<usize>,
     /// Minimum duration of each measurement, in seconds
     #[arg(long, value_parser = seconds, default_value_t = 2., allow_negative_numbers = true)]

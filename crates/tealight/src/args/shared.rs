@@ -90,6 +90,15 @@ pub(crate) fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Parses a number of repeats. The upper limit keeps a typing error from exhausting memory.
+pub(crate) fn repeats(text: &str) -> Result<usize, String> {
+    const MAX: usize = 1_000_000;
+    match text.parse() {
+        Ok(n) if (1..=MAX).contains(&n) => Ok(n),
+        _ => Err(format!("expected a positive integer of at most {MAX}")),
+    }
+}
+
 /// Parses a number of threads or of parallel texts. The upper limit keeps a typing error from
 /// exhausting the machine.
 pub(crate) fn parallelism(text: &str) -> Result<usize, String> {

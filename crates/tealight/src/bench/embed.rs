@@ -23,7 +23,7 @@ pub(super) fn run(args: &BenchEmbed) -> Result<()> {
     let embedder = pretrained.embedder(pretrained.sentence_settings()?.settings, device)?;
     let loading = milliseconds(started.elapsed());
     let texts = input::texts(&[], Some(&args.file))?;
-    let mut times = Vec::with_capacity(args.repeats);
+    let mut times = Vec::new();
     // The first repeat is a warm-up.
     for _ in 0..=args.repeats {
         times.push(1e3 * seconds_of(device, || embedder.embed(&texts))?);

@@ -24,7 +24,7 @@ pub(super) fn run(args: &BenchFillMask) -> Result<()> {
     let loading = milliseconds(started.elapsed());
     let texts = std::slice::from_ref(&args.text);
     let proposals = Proposals { top_k: 5, targets: None };
-    let mut times = Vec::with_capacity(args.repeats);
+    let mut times = Vec::new();
     // The first repeat is a warm-up.
     for _ in 0..=args.repeats {
         times.push(1e3 * seconds_of(device, || fill_mask.fill(texts, &proposals))?);

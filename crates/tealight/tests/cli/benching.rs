@@ -123,6 +123,7 @@ fn what_cannot_be_measured_is_refused() -> Result {
         ("--lengths", "0"),
         ("--lengths", "5,"),
         ("--repeats", "0"),
+        ("--repeats", "1000001"),
         ("--threads", "x"),
         ("--threads", "100000000"),
         ("--seconds", "-1"),
@@ -202,6 +203,24 @@ fn time_over_length_is_drawn_and_the_crossing_said() -> Result {
     }
     let picture = folder.read("pictures/forward.svg")?;
     assert!(picture.contains("sequence length") && picture.contains("aft_simple"));
+    Ok(())
+}
+
+#[test]
+fn more_repeats_than_anyone_waits_for_are_refused() -> Result {
+    let folder = Folder::new()?;
+    for n in ["1000001", "100000000000", "18446744073709551615"] {
+        for args in [
+            &["bench", "fill-mask", "model", "a [MASK]", "--repeats", n][..],
+            &["bench", "embed", "model", "--file", "texts.txt", "--repeats", n],
+            &["bench", "comm", "--repeats", n],
+        ] {
+            let outcome = folder.run(args)?;
+            assert_eq!(outcome.code, Some(2), "{args:?}");
+            let rule = "expected a positive integer of at most 1000000";
+            assert!(outcome.stderr.contains(rule), "{}", outcome.stderr);
+        }
+    }
     Ok(())
 }
 

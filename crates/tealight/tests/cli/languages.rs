@@ -342,3 +342,23 @@ fn a_classifier_begins_with_a_masked_language_model() -> Result {
     }
     Ok(())
 }
+
+#[test]
+fn lengths_that_no_machine_holds_are_refused_by_name() -> Result {
+    let folder = folder()?;
+    for n in ["1048577", "100000000000", "9223372036854775807"] {
+        for (config, key) in [
+            ("masked.toml", "task.seq_len"),
+            ("masked.toml", "task.n_token_types"),
+            ("causal.toml", "task.seq_len"),
+        ] {
+            let setting = format!("{key}={n}");
+            let rule = format!("`{key}` = {n} must be at most 1048576");
+            for layout in ["task.sequences=padded", "task.sequences=packed"] {
+                let args = ["train", config, "--dry-run", "--set", &setting, "--set", layout];
+                folder.refuse(&args, &[&rule])?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::checks::{MAX_SIZE, at_most};
 use crate::data::text::corpus::CorpusConfig;
 use crate::data::text::masking;
 use crate::data::text::sequences::Layout;
@@ -39,6 +40,7 @@ settings! {
 impl TaskSettings for Config {
     fn validate(&self) -> Result<()> {
         validate_sizes(self.seq_len, self.n_validation)?;
+        at_most("task.n_token_types", self.n_token_types as u64, MAX_SIZE)?;
         self.masking.validate()
     }
 
