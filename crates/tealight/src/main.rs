@@ -43,6 +43,7 @@ fn main() -> ExitCode {
     let precision = command.product_precision();
     let model = command.model().map(Path::to_owned);
     let result = check_instructions()
+        .and_then(|()| threads::check())
         .map_err(anyhow::Error::msg)
         .and_then(|()| check_launch(&command))
         .map(|()| log_computation())

@@ -15,6 +15,7 @@
 mod handover;
 
 use std::cell::RefCell;
+use std::env::{self, VarError};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -22,10 +23,42 @@ use std::thread::{self, JoinHandle};
 
 use handover::Shared;
 
+/// The environment variable that sets the number of threads. Rayon reads it, too.
+const VARIABLE: &str = "RAYON_NUM_THREADS";
+/// The most threads that the variable may ask for. The limit keeps a typing error from exhausting the machine.
+pub const MOST_GIVEN: usize = 1024;
+
+/// The number of threads that `RAYON_NUM_THREADS` asks for; `None` if it is not set, or empty. An invalid value is
+/// reported by [`check`] and has no effect here.
+pub fn given() -> Option<usize> {
+    env::var(VARIABLE).ok().and_then(|value| parse(&value).ok().flatten())
+}
+
+/// Checks the environment variable `RAYON_NUM_THREADS`.
+///
+/// # Errors
+/// If it is neither empty nor an integer from 1 to 1024.
+pub fn check() -> Result<(), String> {
+    match env::var(VARIABLE) {
+        Ok(value) => parse(&value).map(|_| ()),
+        Err(VarError::NotUnicode(_)) => Err(format!("{VARIABLE} is not text")),
+        Err(VarError::NotPresent) => Ok(()),
+    }
+}
+
+/// The number that a value of the variable stands for; `None` if it is empty.
+fn parse(value: &str) -> Result<Option<usize>, String> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let n_threads = value.parse::<usize>().ok().filter(|n| (1..=MOST_GIVEN).contains(n));
+    let rule = || format!("{VARIABLE}={value}: expected an integer from 1 to {MOST_GIVEN}");
+    n_threads.map(Some).ok_or_else(rule)
+}
+
 /// The number of threads that share the loops of the calling thread.
 ///
-/// Inside [`with`], its argument; elsewhere `RAYON_NUM_THREADS` (which rayon reads, too), or the number of threads
-/// of the processor.
+/// Inside [`with`], its argument; elsewhere that of [`given`], or the number of threads of the processor.
 pub fn count() -> usize {
     Current::get(|team| team.map_or(1, Team::len))
 }
@@ -84,9 +117,8 @@ thread_local! {
 }
 
 static GLOBAL: LazyLock<Team> = LazyLock::new(|| {
-    let given = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse().ok());
     let found = || thread::available_parallelism().map_or(1, usize::from);
-    Team::new(given.filter(|&n| n > 0).unwrap_or_else(found))
+    Team::new(given().unwrap_or_else(found))
 });
 
 impl Current {
@@ -186,6 +218,18 @@ mod tests {
             visits[i].fetch_add(1, Ordering::Relaxed);
         });
         visits.into_iter().map(AtomicUsize::into_inner).collect()
+    }
+
+    #[test]
+    fn numbers_of_threads_are_checked() {
+        assert_eq!(parse(""), Ok(None));
+        for (value, n) in [("1", 1), ("16", 16), ("1024", 1024)] {
+            assert_eq!(parse(value), Ok(Some(n)));
+        }
+        for value in ["abc", "0", "-4", " 4", "1.5", "1025", "18446744073709551616"] {
+            let rule = format!("RAYON_NUM_THREADS={value}: expected an integer from 1 to 1024");
+            assert_eq!(parse(value), Err(rule));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use tealight_ops::threads;
 
 use super::plan::{Outcome, Plan, Run, State};
 use crate::runs::summary::Summary;
@@ -100,8 +101,8 @@ fn train_one(plan: &Plan<'_>, run: &Run, lock: &File) -> Result<Outcome> {
 
 /// Divides the CPU threads among parallel processes, unless the environment sets their number.
 fn share_threads(command: &mut Command, jobs: usize) {
-    if jobs > 1 && std::env::var_os(THREADS).is_none() {
-        let n = thread::available_parallelism().map_or(1, |n| n.get() / jobs).max(1);
-        command.env(THREADS, n.to_string());
+    if jobs > 1 && threads::given().is_none() {
+        let n = thread::available_parallelism().map_or(1, |n| n.get() / jobs);
+        command.env(THREADS, n.clamp(1, threads::MOST_GIVEN).to_string());
     }
 }

@@ -12,7 +12,6 @@ use tealight_train::communicator::ranks::{Failure, Ranks};
 
 use crate::system::cores::Cores;
 use crate::system::device::DeviceName;
-use crate::system::subprocess::THREADS;
 use crate::terminal::failure;
 use crate::terminal::output::{log, warn};
 
@@ -60,8 +59,8 @@ fn is_of_communication(error: &Error) -> bool {
 fn n_threads(ranks: &Ranks) -> Result<usize> {
     // All ranks call it, also those for which a number is given: it asks all of them.
     let Cores { n_threads, warnings } = Cores::of_rank(ranks)?;
-    if std::env::var(THREADS).is_ok() {
-        return Ok(threads::count());
+    if let Some(n_threads) = threads::given() {
+        return Ok(n_threads);
     }
     for warning in &warnings {
         if ranks.is_first() {

@@ -27,7 +27,10 @@ pub(crate) const VARIABLES: [Variables; 16] = [
     },
     Variables { names: &[SECRET], purpose: "the token of `serve`" },
     Variables { names: &["TEALIGHT_NCCL"], purpose: "the NCCL library" },
-    Variables { names: &["RAYON_NUM_THREADS"], purpose: "number of threads" },
+    Variables {
+        names: &["RAYON_NUM_THREADS"],
+        purpose: "number of threads, 1 to 1024; by default as many as the processor has",
+    },
     Variables {
         names: &["HF_HUB_CACHE", "HF_HOME"],
         purpose: "the cache of Hugging Face, where names of models are looked up",

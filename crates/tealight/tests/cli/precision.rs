@@ -85,6 +85,22 @@ fn precisions_and_instruction_sets_that_do_not_exist_are_refused() -> Result {
 }
 
 #[test]
+fn numbers_of_threads_that_no_machine_has_are_refused() -> Result {
+    let folder = Folder::new()?;
+    for value in ["abc", "0", "-4", "1025", "3000"] {
+        let mut command = folder.command(&["devices"]);
+        let refused = Outcome::of(command.env("RAYON_NUM_THREADS", value))?;
+        refused.assert_refused(&[&format!(
+            "RAYON_NUM_THREADS={value}: expected an integer from 1 to 1024"
+        )]);
+        assert_eq!(refused.code, Some(1), "{value}");
+    }
+    let mut command = folder.command(&["devices"]);
+    assert_eq!(Outcome::of(command.env("RAYON_NUM_THREADS", ""))?.code, Some(0));
+    Ok(())
+}
+
+#[test]
 fn inference_computes_in_the_precision_that_is_asked_for() -> Result {
     let folder = Folder::new()?;
     train(&folder, &["--name", "exact"])?;
