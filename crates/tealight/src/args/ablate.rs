@@ -31,7 +31,7 @@ pub(crate) struct Ablate {
     #[arg(long, default_value = "3")]
     pub(crate) seeds: Seeds,
     /// Number of runs to train in parallel
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive::<usize>)]
     pub(crate) jobs: usize,
     /// Device: cpu, cuda, cuda:N, metal or metal:N
     #[arg(long, default_value = "cpu")]

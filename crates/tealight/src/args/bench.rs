@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tealight_train::config::Precision;
 
 use super::shared::{
-    Computation, ConfigFile, Model, parallelism, positive, precision, repeats, seconds,
+    Computation, ConfigFile, Model, number, parallelism, positive, precision, repeats, seconds,
 };
 use crate::system::device::DeviceName;
 
@@ -66,7 +66,7 @@ pub(crate) struct BenchTrain {
     #[arg(long, value_parser = precision)]
     pub(crate) precision: Option<Precision>,
     /// Number of measured steps
-    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 20)]
+    #[arg(long, value_name = "N", value_parser = positive::<usize>, default_value_t = 20)]
     pub(crate) steps: usize,
     /// Number of warm-up steps before the measurement
     #[arg(long, value_name = "N", default_value_t = 3)]
@@ -192,13 +192,11 @@ pub(crate) struct BenchComm {
 }
 
 fn milliseconds(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|n: &f64| *n > 0. && n.is_finite());
-    number.ok_or_else(|| "expected a number of milliseconds above 0".to_owned())
+    number(text, |n| n > 0. && n.is_finite(), "a number of milliseconds above 0")
 }
 
 fn megabytes(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|n: &f64| *n >= 0.001 && *n <= 10_000.);
-    number.ok_or_else(|| "expected a number of megabytes, 0.001 to 10000".to_owned())
+    number(text, |n| (0.001..=10_000.).contains(&n), "a number of megabytes, 0.001 to 10000")
 }
 
 const ATTENTION_EXAMPLES: &str = "\
@@ -218,7 +216,7 @@ pub(crate) struct BenchAttention {
     #[arg(long, value_name = "KIND[:KEY=VALUE],…")]
     pub(crate) kinds: Option<String>,
     /// Sequence lengths
-    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = positive,
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = positive::<usize>,
           default_value = "512,1024,2048,4096,8192")]
     pub(crate) lengths: Vec<usize>,
     /// Also measure forward and backward together
@@ -237,10 +235,10 @@ pub(crate) struct BenchAttention {
 #[derive(Args, Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Layer {
     /// Width of the residual stream
-    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 768)]
+    #[arg(long, value_name = "N", value_parser = positive::<usize>, default_value_t = 768)]
     pub(crate) d_model: usize,
     /// Number of heads
-    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 12)]
+    #[arg(long, value_name = "N", value_parser = positive::<usize>, default_value_t = 12)]
     pub(crate) n_heads: usize,
     /// Number format: f32, tf32 (a GPU), or bf16 (a GPU, or a CPU with instructions for it)
     #[arg(long, value_parser = precision, default_value = "f32")]

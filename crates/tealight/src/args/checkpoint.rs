@@ -36,7 +36,7 @@ pub(crate) struct PruneCheckpoints {
     #[command(flatten)]
     pub(crate) run: RunPath,
     /// Number of latest checkpoints to keep
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive::<usize>)]
     pub(crate) keep: usize,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct AverageCheckpoints {
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) to: PathBuf,
     /// Number of latest checkpoints to average
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive::<usize>)]
     pub(crate) last: usize,
     /// Average the checkpoints of these steps instead of the latest
     #[arg(long, value_name = "STEP,STEP…", value_delimiter = ',', conflicts_with = "last")]

@@ -1,12 +1,14 @@
 //! `tealight forecast`, `translate`, `classify`, `embed`, `fill-mask` and `generate`
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
 use tealight_train::inference::embed::Pooling;
 
-use super::shared::{Computation, Model, TrainedRun, named, parallelism};
+use super::shared::{
+    Computation, Model, TrainedRun, named, not_negative, number, parallelism, positive,
+    positive_share, share,
+};
 
 #[derive(Args, Debug)]
 pub(crate) struct Forecast {
@@ -16,19 +18,24 @@ pub(crate) struct Forecast {
     #[arg(long, value_name = "DAYS")]
     pub(crate) start: String,
     /// Number of days to forecast
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 7, value_parser = positive::<usize>)]
     pub(crate) days: usize,
     /// Random seed of sampling
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
     /// Sampling temperature; 0 is greedy
-    #[arg(long, default_value_t = 1., allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 1., value_parser = not_negative, allow_negative_numbers = true)]
     pub(crate) temperature: f64,
     /// Sample from the K most probable days only
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = positive::<usize>)]
     pub(crate) top_k: Option<usize>,
     /// Beam search with N beams instead of sampling
-    #[arg(long, value_name = "N", conflicts_with_all = ["temperature", "top_k", "seed"])]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = positive::<usize>,
+        conflicts_with_all = ["temperature", "top_k", "seed"]
+    )]
     pub(crate) beams: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
@@ -45,7 +52,12 @@ pub(crate) struct Translate {
     #[arg(value_name = "TEXT", required = true)]
     pub(crate) texts: Vec<String>,
     /// Beam search with N beams instead of greedy decoding
-    #[arg(long, value_name = "N", conflicts_with_all = ["temperature", "top_k", "seed"])]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = positive::<usize>,
+        conflicts_with_all = ["temperature", "top_k", "seed"]
+    )]
     pub(crate) beams: Option<usize>,
     /// Length normalisation of beam scores: 0 is none, 1 is roughly the mean per token
     #[arg(
@@ -53,20 +65,21 @@ pub(crate) struct Translate {
         value_name = "A",
         requires = "beams",
         default_value_t = 0.6,
+        value_parser = not_negative,
         allow_negative_numbers = true
     )]
     pub(crate) length_penalty: f64,
     /// Sample with this temperature; 0 is greedy
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, value_parser = not_negative, allow_negative_numbers = true)]
     pub(crate) temperature: Option<f64>,
     /// Sample from the K most probable tokens only
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = positive::<usize>)]
     pub(crate) top_k: Option<usize>,
     /// Sample with this random seed
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Maximum number of generated tokens [default: the model's limit]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive::<usize>)]
     pub(crate) max_len: Option<usize>,
     /// Print one JSON object with all beams
     #[arg(long)]
@@ -102,8 +115,8 @@ pub(crate) struct Classify {
     #[arg(long)]
     pub(crate) file: Option<PathBuf>,
     /// Number of labels, the likeliest first [default: all for a text, 5 for a picture]
-    #[arg(long, value_name = "K")]
-    pub(crate) top_k: Option<NonZeroUsize>,
+    #[arg(long, value_name = "K", value_parser = positive::<usize>)]
+    pub(crate) top_k: Option<usize>,
     /// Print JSON: one object for texts; for pictures the format of the image-classification pipeline of transformers
     #[arg(long)]
     pub(crate) json: bool,
@@ -150,8 +163,14 @@ pub(crate) struct Embed {
     #[arg(long, value_name = "FILE")]
     pub(crate) similar: Option<PathBuf>,
     /// Number of nearest texts
-    #[arg(long, value_name = "K", default_value = "5", requires = "similar")]
-    pub(crate) top_k: NonZeroUsize,
+    #[arg(
+        long,
+        value_name = "K",
+        default_value_t = 5,
+        value_parser = positive::<usize>,
+        requires = "similar"
+    )]
+    pub(crate) top_k: usize,
     /// Prompt of the texts of `--similar` [default: that of the others]
     #[arg(long, value_name = "NAME", requires = "similar")]
     pub(crate) similar_prompt: Option<String>,
@@ -183,8 +202,8 @@ pub(crate) struct FillMask {
     #[arg(long)]
     pub(crate) file: Option<PathBuf>,
     /// Number of candidates per mask
-    #[arg(long, value_name = "K", default_value = "5")]
-    pub(crate) top_k: NonZeroUsize,
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = positive::<usize>)]
+    pub(crate) top_k: usize,
     /// Score only these words
     #[arg(long, value_name = "WORD,…", value_delimiter = ',')]
     pub(crate) targets: Vec<String>,
@@ -211,25 +230,31 @@ pub(crate) struct Generate {
     #[arg(value_name = "PROMPT", default_value = "")]
     pub(crate) prompt: String,
     /// Maximum number of generated tokens
-    #[arg(long, value_name = "N", default_value = "200")]
-    pub(crate) max_tokens: NonZeroUsize,
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = positive::<usize>)]
+    pub(crate) max_tokens: usize,
     /// Sampling temperature; 0 is greedy
-    #[arg(long, default_value_t = 1., allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 1., value_parser = not_negative, allow_negative_numbers = true)]
     pub(crate) temperature: f64,
     /// Greedy decoding: always choose the most probable token
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p", "seed"])]
     pub(crate) greedy: bool,
     /// Sample from the K most probable tokens only
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = positive::<usize>)]
     pub(crate) top_k: Option<usize>,
     /// Sample from the smallest set of most probable tokens whose total probability reaches P
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = positive_share, allow_negative_numbers = true)]
     pub(crate) top_p: Option<f64>,
     /// Sample from tokens with at least P times the probability of the most probable token
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = share, allow_negative_numbers = true)]
     pub(crate) min_p: Option<f64>,
     /// Penalty for repeating tokens; 1 is none
-    #[arg(long, value_name = "R", default_value_t = 1., allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "R",
+        default_value_t = 1.,
+        value_parser = repetition_penalty,
+        allow_negative_numbers = true
+    )]
     pub(crate) repetition_penalty: f64,
     /// Stop before this text (may be repeated)
     #[arg(long, value_name = "TEXT")]
@@ -243,4 +268,9 @@ pub(crate) struct Generate {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Parses a penalty for repeating tokens. Others could overflow a logit.
+fn repetition_penalty(text: &str) -> Result<f64, String> {
+    number(text, |penalty| (1e-3..=1e3).contains(&penalty), "a number from 0.001 to 1000")
 }

@@ -1,6 +1,7 @@
 //! Arguments and value parsers that several subcommands share.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
@@ -83,11 +84,34 @@ pub(crate) fn named<T: Named>(text: &str) -> Result<T, String> {
 }
 
 /// Parses an integer of at least 1.
-pub(crate) fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n) if n > 0 => Ok(n),
-        _ => Err("expected a positive integer".to_owned()),
-    }
+pub(crate) fn positive<T: FromStr + Default + PartialOrd>(text: &str) -> Result<T, String> {
+    let number = text.parse::<T>().ok().filter(|number| *number > T::default());
+    number.ok_or_else(|| "expected a positive integer".to_owned())
+}
+
+/// Parses a finite number, 0 or more.
+pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
+    number(text, |number| number.is_finite() && number >= 0., "a number, 0 or more")
+}
+
+/// Parses the share of a whole that is never empty.
+pub(crate) fn positive_share(text: &str) -> Result<f64, String> {
+    number(text, |share| share > 0. && share <= 1., "a number above 0 and at most 1")
+}
+
+/// Parses a share that may be 0.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    number(text, |share| (0. ..=1.).contains(&share), "a number from 0 to 1")
+}
+
+/// Parses a number that `is_valid`, which is told as `what`.
+pub(crate) fn number(
+    text: &str,
+    is_valid: impl FnOnce(f64) -> bool,
+    what: &str,
+) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| is_valid(*number));
+    number.ok_or_else(|| format!("expected {what}"))
 }
 
 /// Parses a number of repeats. The upper limit keeps a typing error from exhausting memory.
@@ -111,8 +135,29 @@ pub(crate) fn parallelism(text: &str) -> Result<usize, String> {
 
 /// Parses a finite number of seconds, 0 or more.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if seconds.is_finite() && seconds >= 0. => Ok(seconds),
-        _ => Err("expected seconds".to_owned()),
+    number(text, |seconds| seconds.is_finite() && seconds >= 0., "seconds")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_parsed_within_their_range() {
+        assert_eq!(positive::<u64>("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(positive::<usize>("1"), Ok(1));
+        for text in ["0", "-1", "1.5", "x", "", "18446744073709551616"] {
+            let refused = Err("expected a positive integer".to_owned());
+            assert_eq!(positive::<u64>(text), refused, "{text}");
+        }
+        assert_eq!((not_negative("0"), not_negative("2.5")), (Ok(0.), Ok(2.5)));
+        for text in ["-1", "nan", "inf", "x"] {
+            assert!([not_negative, positive_share, share].iter().all(|parse| parse(text).is_err()));
+        }
+        assert_eq!((positive_share("1"), share("1")), (Ok(1.), Ok(1.)));
+        assert!(positive_share("0").is_err() && positive_share("1.1").is_err());
+        assert!(share("0").is_ok() && share("1.1").is_err());
+        assert_eq!(repeats("1000000"), Ok(1_000_000));
+        assert!(repeats("0").is_err() && repeats("1000001").is_err());
     }
 }

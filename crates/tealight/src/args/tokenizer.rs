@@ -37,10 +37,10 @@ pub(crate) struct TrainTokenizer {
     #[arg(long, value_parser = trainable(), default_value = "wordpiece")]
     pub(crate) kind: String,
     /// Maximum vocabulary size [default: 8000]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = positive::<usize>)]
     pub(crate) vocab_size: Option<usize>,
     /// Minimum frequency of a merged pair, and of a character of the alphabet
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = positive::<usize>)]
     pub(crate) min_frequency: Option<usize>,
     /// Convert to lower case
     #[arg(long)]

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint, value_parser};
+use clap::{Args, ValueHint};
 use clap_complete::engine::ArgValueCompleter;
 use tealight_train::config::Precision;
 
 use super::complete;
-use super::shared::{ConfigFile, TrainedRun, precision};
+use super::shared::{ConfigFile, TrainedRun, positive, precision};
 use crate::system::device::DeviceName;
 
 #[derive(Args, Debug)]
@@ -74,7 +74,7 @@ pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) config: ConfigFile,
     /// Number of steps for overfitting a single batch
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = positive::<u64>)]
     pub(crate) steps: u64,
     /// Device: cpu, cuda, cuda:N, metal or metal:N
     #[arg(long, default_value = "cpu")]
@@ -89,10 +89,10 @@ pub(crate) struct VerifyResume {
     #[command(flatten)]
     pub(crate) config: ConfigFile,
     /// Number of steps of each run
-    #[arg(long, value_name = "N", default_value_t = 40, value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = positive::<u64>)]
     pub(crate) steps: u64,
     /// Number of processes to kill
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive::<u64>)]
     pub(crate) kills: u64,
     /// Seed of the random kill times
     #[arg(long, default_value_t = 0)]

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &args::Embed) -> Result<()> {
     match others {
         Some(others) => {
             let near = embed(&embedder, prompt_of_others, &others)?;
-            let nearest = embedded.nearest(&near, args.top_k.get())?;
+            let nearest = embedded.nearest(&near, args.top_k)?;
             print(&similar(args.json, &texts, &others, &nearest)?)
         }
         None if args.json => print(&vectors_as_json(&texts, &embedded)?),

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &args::FillMask) -> Result<()> {
 /// The candidates to score. A target word of several tokens is scored by its first token, as in
 /// `transformers`, with a warning.
 fn proposals(args: &args::FillMask, tokenizer: &Tokenizer) -> Result<Proposals> {
-    let top_k = args.top_k.get();
+    let top_k = args.top_k;
     if args.targets.is_empty() {
         return Ok(Proposals { top_k, targets: None });
     }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde_json::json;
 use tealight_model::generation::{Sampling, Strategy};
 use tealight_ops::rng::{Purpose, Stream};
@@ -17,8 +17,8 @@ use crate::terminal::output::{print, print_json};
 
 pub(crate) fn run(args: &Generate) -> Result<()> {
     let settings = Settings {
-        strategy: strategy(args)?,
-        max_tokens: args.max_tokens.get(),
+        strategy: strategy(args),
+        max_tokens: args.max_tokens,
         stop: args.stop.clone(),
         n: args.n,
     };
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Generate) -> Result<()> {
     }
 }
 
-fn strategy(args: &Generate) -> Result<Strategy> {
+fn strategy(args: &Generate) -> Strategy {
     let Generate { temperature, top_k, top_p, min_p, repetition_penalty, .. } = *args;
     let is_greedy = args.greedy || temperature == 0.;
     // Top-1 sampling is greedy decoding that still applies the repetition penalty.
@@ -61,10 +61,7 @@ fn strategy(args: &Generate) -> Result<Strategy> {
     } else {
         Sampling { temperature, top_k, top_p, min_p, repetition_penalty }
     };
-    if let Some((setting, rule)) = sampling.fault() {
-        bail!("`--{}` {rule}", setting.replace('_', "-"));
-    }
-    Ok(Strategy::Sample { stream: Stream::new(args.seed, Purpose::Sampling), sampling })
+    Strategy::Sample { stream: Stream::new(args.seed, Purpose::Sampling), sampling }
 }
 
 /// The texts, separated by lines of dashes.

@@ -56,6 +56,37 @@ fn help_and_errors_of_arguments_follow_color() -> Result {
 }
 
 #[test]
+fn numbers_out_of_range_are_wrong_arguments_of_every_command() -> Result {
+    let folder = Folder::new()?;
+    let positive = "expected a positive integer";
+    let not_negative = "expected a number, 0 or more";
+    let zeros: [(&[&str], &[&str]); 8] = [
+        (&["forecast", "m", "--start", "R"], &["--top-k", "--days", "--beams"]),
+        (&["translate", "m", "a"], &["--top-k", "--max-len", "--beams"]),
+        (&["generate", "m"], &["--top-k", "--max-tokens"]),
+        (&["classify", "m", "a"], &["--top-k"]),
+        (&["embed", "m", "a", "--similar", "a"], &["--top-k"]),
+        (&["fill-mask", "m", "a"], &["--top-k"]),
+        (&["verify-resume", "tiny.toml"], &["--kills", "--steps"]),
+        (&["doctor", "tiny.toml"], &["--steps"]),
+    ];
+    let refuse = |command: &[&str], option: &str, value: &str, rule: &str| -> Result {
+        let outcome = folder.run(&[command, &[option, value]].concat())?;
+        assert_eq!(outcome.code, Some(2), "{command:?} {option}");
+        outcome.assert_refused(&[option, rule]);
+        Ok(())
+    };
+    for (command, options) in zeros {
+        options.iter().try_for_each(|option| refuse(command, option, "0", positive))?;
+    }
+    refuse(&["forecast", "m", "--start", "R"], "--temperature", "-1", not_negative)?;
+    refuse(&["translate", "m", "a"], "--temperature", "nan", not_negative)?;
+    refuse(&["generate", "m"], "--temperature", "inf", not_negative)?;
+    refuse(&["generate", "m"], "--top-p", "0", "expected a number above 0 and at most 1")?;
+    refuse(&["generate", "m"], "--min-p", "-1", "expected a number from 0 to 1")
+}
+
+#[test]
 fn messages_of_subprocesses_have_no_colours_of_their_own() -> Result {
     let folder = Folder::new()?;
     let mut command = folder.command(&["ablate", "tiny.toml", "--vary", "model.n_heads=3"]);

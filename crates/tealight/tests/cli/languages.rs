@@ -192,12 +192,13 @@ fn a_causal_language_model_is_trained_and_goes_on_with_texts() -> Result {
     assert_eq!(stopped["ended_by"], "stop");
     assert!(!stopped["text"].as_str().ok_or("a text")?.contains(&stop), "{stopped}");
     for (args, part) in [
-        (["--top-p", "2"], "`--top-p` = 2"),
-        (["--temperature", "-1"], "`--temperature` = -1"),
-        (["--repetition-penalty", "0"], "`--repetition-penalty` = 0"),
-        (["--top-k", "0"], "`--top-k` = 0"),
+        (["--top-p", "2"], "expected a number above 0 and at most 1"),
+        (["--temperature", "-1"], "expected a number, 0 or more"),
+        (["--repetition-penalty", "0"], "expected a number from 0.001 to 1000"),
+        (["--top-k", "0"], "expected a positive integer"),
     ] {
-        folder.refuse(&[&["generate", "runs/causal", "M"], &args[..]].concat(), &[part])?;
+        folder
+            .refuse(&[&["generate", "runs/causal", "M"], &args[..]].concat(), &[args[0], part])?;
     }
     Ok(())
 }

@@ -119,12 +119,15 @@ fn what_cannot_be_translated_is_refused() -> Result {
         (&["xyz"], &["`x` in \"xyz\" is not in the model's vocabulary"]),
         (&["abcabc"], &["has 6 characters, and this model reads at most 5"]),
         (&[" "], &["a text is empty"]),
-        (&["a", "--beams", "0"], &["`--beams` = 0 must be positive"]),
+        (&["a", "--beams", "0"], &["--beams", "expected a positive integer"]),
         (&["a", "--beams", "1001"], &["`--beams` = 1001 must be at most 1000"]),
-        (&["a", "--beams", "2", "--length-penalty", "-1"], &["`--length-penalty` = -1 must be"]),
-        (&["a", "--temperature", "-1"], &["`--temperature` = -1 must be"]),
-        (&["a", "--top-k", "0"], &["`--top-k` = 0 must be positive"]),
-        (&["a", "--max-len", "0"], &["`--max-len` = 0 must be positive"]),
+        (
+            &["a", "--beams", "2", "--length-penalty", "-1"],
+            &["--length-penalty", "expected a number, 0 or more"],
+        ),
+        (&["a", "--temperature", "-1"], &["--temperature", "expected a number, 0 or more"]),
+        (&["a", "--top-k", "0"], &["--top-k", "expected a positive integer"]),
+        (&["a", "--max-len", "0"], &["--max-len", "expected a positive integer"]),
         (&["a", "--max-len", "6"], &["`--max-len` = 6", "at most 5"]),
     ];
     for (args, parts) in cases {

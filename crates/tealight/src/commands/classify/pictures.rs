@@ -25,7 +25,7 @@ pub(super) fn run(args: &Classify, task: &Images, model: &ImageClassifier) -> Re
     let Pictures { paths, is_one } = pictures(&args.texts, args.file.as_deref(), &reader)?;
     let opened = paths.iter().map(|path| task.preprocessing().open(path));
     let opened = opened.collect::<tealight_train::Result<Vec<_>>>()?;
-    let top_k = args.top_k.map_or(TOP_K, usize::from);
+    let top_k = args.top_k.unwrap_or(TOP_K);
     let classified = task.classify(model, &opened)?.into_iter();
     let scores = classified.map(|one| one.scores.into_iter().take(top_k).collect());
     let scores: Vec<Vec<Score>> = scores.collect();

@@ -30,7 +30,7 @@ pub(super) fn run(args: &args::Classify, task: &Classify, model: &Classifier) ->
     warn_of_unknown(task.tokenizer(), &all)?;
     if let Some(top_k) = args.top_k {
         for one in &mut classified {
-            one.scores.truncate(top_k.get());
+            one.scores.truncate(top_k);
         }
     }
     if args.json {
