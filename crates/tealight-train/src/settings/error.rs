@@ -28,6 +28,11 @@ impl ConfigError {
         self.report.key.as_deref()
     }
 
+    /// Help and notes, such as "did you mean `d_model`?".
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
+        self.report.notes.iter().map(|(_, text)| text.as_str())
+    }
+
     /// The error with a further line of help.
     #[must_use]
     pub fn with_help(&self, text: impl Into<String>) -> Self {

@@ -112,7 +112,10 @@ fn a_length_that_nothing_can_hold_is_listed_with_the_reason() -> Result {
 fn what_cannot_be_measured_is_refused() -> Result {
     let folder = Folder::new()?;
     let refuse = |more: &[&str], parts: &[&str]| folder.refuse(&args(more), parts);
-    refuse(&["--kinds", "sofmax"], &["unknown kind `sofmax`", "did you mean `softmax`?"])?;
+    let parts = ["`--kinds sofmax`: unknown kind `sofmax`", "did you mean `softmax`?"];
+    refuse(&["--kinds", "softmax,sofmax"], &parts)?;
+    let outcome = folder.run(&args(&["--kinds", "softmax,foo"]))?;
+    assert!(!outcome.stderr.contains("--set"), "{}", outcome.stderr);
     refuse(&["--kinds", "nystrom:n_landmark=3"], &["unknown key `n_landmark`", "`n_landmarks`"])?;
     refuse(&["--kinds", "top_k:k=many"], &["`model.attention.k`", "expected an integer"])?;
     refuse(&["--kinds", ""], &["names no kind of attention"])?;

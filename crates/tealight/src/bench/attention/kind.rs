@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use tealight_model::attention::AttentionConfig;
-use tealight_train::config::ConfigSource;
+use tealight_train::config::{ConfigError, ConfigSource};
 
 use crate::args::list::split;
 
@@ -53,8 +53,15 @@ impl Kind {
         let settings = self.settings.iter().map(|setting| format!("model.attention.{setting}"));
         let kind = [format!("model.attention.kind={}", self.name)];
         let overrides: Vec<String> = kind.into_iter().chain(settings).collect();
-        let source = ConfigSource::parse(Path::new("--kinds"), "", &overrides)?;
-        source.value("model.attention")?.context("invariant: the kind is given")
+        let source = ConfigSource::parse(Path::new("--kinds"), "", &overrides);
+        let config = source.and_then(|source| source.value("model.attention"));
+        config.map_err(|error| self.fault(&error))?.context("invariant: the kind is given")
+    }
+
+    /// The error as one of `--kinds`: nobody typed the `--set` that it shows.
+    fn fault(&self, error: &ConfigError) -> Error {
+        let told: Vec<&str> = [error.message()].into_iter().chain(error.notes()).collect();
+        anyhow!("`--kinds {self}`: {}", told.join("; "))
     }
 }
 
@@ -90,7 +97,10 @@ mod tests {
         let message = |typed| parse_list(Some(typed)).unwrap_err().to_string();
         assert!(message("sofmax").contains("did you mean `softmax`?"), "{}", message("sofmax"));
         assert!(message("nystrom:n_landmark=3").contains("did you mean `n_landmarks`?"));
-        assert!(message("top_k:k=many").contains("expected an integer"));
+        let typed = "softmax,top_k:k=many";
+        let rule = "`--kinds top_k:k=many`: `model.attention.k` = many: expected an integer";
+        assert_eq!(message(typed), rule);
+        assert!(message("softmax,foo").starts_with("`--kinds foo`: unknown kind `foo`"));
         for typed in ["", ",softmax", "k=3", ":k=3", "softmax,,softmax"] {
             assert!(message(typed).contains("names no kind of attention"), "{typed}");
         }
