@@ -27,6 +27,14 @@ pub(crate) fn check_finite<'a, T: Copy + Into<f64> + 'a>(
     if numbers.into_iter().all(is_finite) { Ok(()) } else { Err(Error::NotFinite) }
 }
 
+/// What a model wrote for a report or a log; nothing if its outputs are not finite, which the loss beside it tells.
+pub(crate) fn unless_diverged<T: Default>(written: Result<T>) -> Result<T> {
+    match written {
+        Err(Error::NotFinite) => Ok(T::default()),
+        written => written,
+    }
+}
+
 /// The `k` ids with the largest scores, in descending order; equal scores keep the order of `ids`. Sorts
 /// only the selected ones, because vocabularies are large.
 pub(crate) fn best(ids: &[u32], k: usize, score: impl Fn(u32) -> f64) -> Vec<u32> {

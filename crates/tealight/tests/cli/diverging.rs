@@ -42,12 +42,20 @@ fn no_forecast_is_drawn_from_a_diverged_model() -> Result {
 
 #[test]
 fn the_evaluation_of_a_diverged_model_warns() -> Result {
-    let folder = Folder::new()?;
-    ruin(&folder, "tiny.toml")?;
-    let outcome = folder.succeed(&["evaluate", "runs/wild", "-q"])?;
-    assert!(outcome.stdout.contains("NaN"), "{}", outcome.stdout);
-    let warning = "runs/wild`: nll = NaN is not finite, because the weights diverged";
-    assert!(outcome.stderr.contains(warning), "{}", outcome.stderr);
+    for (folder, config, loss) in [
+        (Folder::new()?, "tiny.toml", "nll"),
+        (languages::trained("masked")?, "masked.toml", "loss"),
+        (languages::trained("causal")?, "causal.toml", "loss"),
+        (classifying::trained()?, "texts.toml", "nll"),
+        (translating::trained()?, "pairs.toml", "loss"),
+    ] {
+        ruin(&folder, config)?;
+        let outcome = folder.succeed(&["evaluate", "runs/wild", "-q"])?;
+        assert!(outcome.stdout.contains("NaN"), "{config}\n{}", outcome.stdout);
+        let warning = "is not finite, because the weights diverged";
+        let warning = format!("runs/wild`: {loss} = NaN {warning}");
+        assert!(outcome.stderr.contains(&warning), "{config}\n{}", outcome.stderr);
+    }
     Ok(())
 }
 

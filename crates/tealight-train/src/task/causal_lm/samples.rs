@@ -6,8 +6,9 @@ use tealight_ops::rng::{Purpose, Stream};
 
 use super::CausalLm;
 use crate::data::text::tokenizer::Specials;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inference::continuation::{Continuer, Vocabulary};
+use crate::inference::unless_diverged;
 use crate::task::sample::Sample;
 use crate::task::text::Texts;
 
@@ -35,7 +36,7 @@ pub(super) fn samples(task: &CausalLm, model: &Model) -> Result<Vec<Sample>> {
     let ends = StopRules { stop: &stop, max_len: N_TOKENS.min(seq_len - len) };
     let sampling = Sampling { temperature: 0.8, ..Sampling::default() };
     let strategy = Strategy::Sample { stream: Stream::new(0, Purpose::Sampling), sampling };
-    let written = generate(&mut predictor, &prompts, &ends, &strategy)?;
+    let written = generate(&mut predictor, &prompts, &ends, &strategy).map_err(Error::from);
     let sample = |(prompt, ids): (&Vec<u32>, Vec<u32>)| {
         let input = tokenizer.decode(prompt, Specials::Skip)?;
         let whole = tokenizer.decode(&[&prompt[..], &ids].concat(), Specials::Skip)?;
@@ -43,6 +44,6 @@ pub(super) fn samples(task: &CausalLm, model: &Model) -> Result<Vec<Sample>> {
         let text = whole.strip_prefix(&input).map_or_else(|| format!(" … {whole}"), str::to_owned);
         Ok(Sample { input, text: Some(text), ..Sample::default() })
     };
-    let written = written.into_iter().flatten().map(|sequence| sequence.ids);
+    let written = unless_diverged(written)?.into_iter().flatten().map(|sequence| sequence.ids);
     prompts.iter().zip(written).map(sample).collect()
 }

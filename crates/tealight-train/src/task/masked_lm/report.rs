@@ -10,8 +10,9 @@ use super::MaskedLm;
 use crate::data::text::diary::{self, Language, Limit, Probe};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::data::weather::{Distribution, N_CLASSES};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inference::fill_mask::Proposals;
+use crate::inference::unless_diverged;
 use crate::task::batch::likeliest;
 use crate::task::evaluate::losses;
 use crate::task::metrics::by_name;
@@ -194,9 +195,7 @@ impl Example {
     fn new(task: &MaskedLm, model: &Model, probe: &Probe) -> Result<Self> {
         let three = Proposals { top_k: 3, targets: None };
         let filled = task.fill_mask(model).fill(std::slice::from_ref(&probe.text), &three);
-        // The loss beside it tells that the weights diverged.
-        let filled = if let Err(Error::NotFinite) = filled { Vec::new() } else { filled? };
-        let guesses = filled.into_iter().flatten().flatten();
+        let guesses = unless_diverged(filled)?.into_iter().flatten().flatten();
         Ok(Self {
             text: probe.text.clone(),
             answer: probe.answer.to_owned(),

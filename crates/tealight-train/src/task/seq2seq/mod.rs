@@ -38,6 +38,7 @@ pub use vocabulary::Vocabulary;
 
 use crate::data::{DataFile, Split, padded};
 use crate::error::Result;
+use crate::inference::unless_diverged;
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::batch::token_labels;
 use crate::task::context::TaskContext;
@@ -186,7 +187,9 @@ impl Task for Seq2Seq {
 
     fn attention_maps(&self, model: &Model) -> Result<Vec<AttentionMap>> {
         let first = self.data.validation.first();
-        first.map_or(Ok(Vec::new()), |pair| self.attention_maps_of(model, &pair.source))
+        first.map_or(Ok(Vec::new()), |pair| {
+            unless_diverged(self.attention_maps_of(model, &pair.source))
+        })
     }
 
     fn samples(&self, model: &Model) -> Result<Vec<Sample>> {
