@@ -37,7 +37,7 @@ pub(crate) struct Ablate {
     #[arg(long, default_value = "cpu")]
     pub(crate) device: DeviceName,
     /// Directory for runs and tables [default: runs/ablations/ and the name of the configuration file]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// Skip combinations that cannot be built
     #[arg(long)]

@@ -45,7 +45,13 @@ pub(crate) struct AverageCheckpoints {
     #[command(flatten)]
     pub(crate) run: RunPath,
     /// Output folder; must not exist, or be empty
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    #[arg(
+        long,
+        short = 'o',
+        visible_alias = "output",
+        value_name = "FOLDER",
+        value_hint = ValueHint::DirPath
+    )]
     pub(crate) to: PathBuf,
     /// Number of latest checkpoints to average
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive::<usize>)]
@@ -64,7 +70,13 @@ pub(crate) struct Export {
     #[arg(value_name = "MODEL", add = ArgValueCompleter::new(complete::run))]
     pub(crate) model: PathBuf,
     /// Output folder; must not exist, or be empty
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    #[arg(
+        long,
+        short = 'o',
+        visible_alias = "output",
+        value_name = "FOLDER",
+        value_hint = ValueHint::DirPath
+    )]
     pub(crate) to: PathBuf,
     /// Checkpoint of the run: latest, best, or a step [default: `checkpoint.select` of the run]
     #[arg(long)]

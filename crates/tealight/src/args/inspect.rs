@@ -31,7 +31,7 @@ pub(crate) struct Plot {
     #[arg(value_name = "RUN", required = true, add = ArgValueCompleter::new(complete::run))]
     pub(crate) runs: Vec<PathBuf>,
     /// Output directory [default: `plots` in the run's directory]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// Use logarithmic y axes
     #[arg(long)]

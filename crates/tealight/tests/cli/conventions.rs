@@ -117,6 +117,27 @@ fn quiet_and_verbose_are_options_of_every_command() -> Result {
     Ok(())
 }
 
+/// `-o` was an option of some commands only, and two called it `--to`.
+#[test]
+fn what_is_written_is_named_by_one_option() -> Result {
+    let folder = Folder::trained()?;
+    let commands = [
+        &["plot", "runs/tiny"][..],
+        &["export", "runs/tiny"],
+        &["checkpoint", "average", "runs/tiny"],
+    ];
+    for (n, command) in commands.into_iter().enumerate() {
+        for option in ["-o", "--output"] {
+            let name = format!("{n}{option}");
+            folder.succeed(&[command, &[option, &name]].concat())?;
+            assert!(folder.path(&name).is_dir(), "{command:?} {option}");
+        }
+    }
+    folder.succeed(&["ablate", "tiny.toml", "--seeds", "1", "-o", "table"])?;
+    assert!(folder.path("table/table.json").is_file());
+    Ok(())
+}
+
 #[test]
 fn verbose_training_logs_every_step() -> Result {
     let folder = Folder::new()?;
