@@ -49,7 +49,9 @@ impl Loaded {
     /// Loads the model at `path`.
     pub(in crate::serve) fn open(path: &Path, weights: Weights) -> Result<Self, Fault> {
         Self::read(path, weights).map_err(|error| {
-            Fault::busy(format!("cannot load the model: {}", failure::text(&error)))
+            let text = failure::text(&error);
+            let reason = text.trim_start_matches("error: ").trim_end();
+            Fault::busy(format!("cannot load the model: {reason}"))
         })
     }
 

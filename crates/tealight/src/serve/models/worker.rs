@@ -15,6 +15,7 @@ use crate::args::shared::Weights;
 use crate::serve::counters::Counters;
 use crate::serve::fault::Fault;
 use crate::serve::limits::{MAX_TOGETHER, MAX_WAITING};
+use crate::terminal::output::warn;
 
 /// How models are loaded and computed.
 #[derive(Clone)]
@@ -24,20 +25,22 @@ pub(in crate::serve) struct Settings {
     pub(in crate::serve) counters: Arc<Counters>,
 }
 
+/// The task of a model once it is loaded, or why it could not be loaded.
+type Outcome = OnceLock<Result<&'static str, Fault>>;
+
 /// The way to the thread of a model.
 #[derive(Clone)]
 pub(in crate::serve) struct Worker {
     jobs: Sender<Job>,
-    /// Known once the model is loaded.
-    task: Arc<OnceLock<&'static str>>,
+    outcome: Arc<Outcome>,
 }
 
 impl Worker {
     /// Starts the thread of the model at `path`.
     pub(super) fn start(path: PathBuf, settings: Settings) -> Result<Self, Fault> {
         let (jobs, waiting) = mpsc::channel(MAX_WAITING);
-        let task = Arc::new(OnceLock::new());
-        let known = task.clone();
+        let outcome = Arc::new(Outcome::new());
+        let known = outcome.clone();
         let work = move || {
             let precision = settings.precision;
             with_product_precision(precision, || work(&path, &settings, &known, waiting));
@@ -46,7 +49,7 @@ impl Worker {
         started.map_err(|error| {
             Fault::new(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot start a thread: {error}"))
         })?;
-        Ok(Self { jobs, task })
+        Ok(Self { jobs, outcome })
     }
 
     /// Whether the thread has ended, because the model could not be loaded.
@@ -56,8 +59,8 @@ impl Worker {
 
     /// The task of the model; waits until it is loaded.
     pub(in crate::serve) async fn task(&self) -> Result<&'static str, Fault> {
-        match self.task.get() {
-            Some(task) => Ok(task),
+        match self.outcome.get() {
+            Some(outcome) => outcome.clone(),
             None => self.run(|model| Ok(model.task())).await,
         }
     }
@@ -66,7 +69,7 @@ impl Worker {
     pub(in crate::serve) async fn ask<R: Batched>(&self, request: R) -> Result<R::Answer, Fault> {
         let (answer, answered) = oneshot::channel();
         self.send(R::job(Waiting { request, answer }))?;
-        answered.await.map_err(|_| ended())?
+        answered.await.map_err(|_| self.failure())?
     }
 
     /// The result of `work`, which the model's thread runs by itself.
@@ -80,7 +83,7 @@ impl Worker {
                 let _ = answer.send(model.and_then(work));
             }
         })))?;
-        answered.await.map_err(|_| ended())?
+        answered.await.map_err(|_| self.failure())?
     }
 
     fn send(&self, job: Job) -> Result<(), Fault> {
@@ -88,31 +91,36 @@ impl Worker {
             TrySendError::Full(_) => {
                 Fault::busy(format!("{MAX_WAITING} requests wait for this model: try again later"))
             }
-            TrySendError::Closed(_) => ended(),
+            TrySendError::Closed(_) => self.failure(),
         })
+    }
+
+    /// Why the thread has ended: the model could not be loaded, or the thread panicked and wrote its message to stderr.
+    fn failure(&self) -> Fault {
+        match self.outcome.get() {
+            Some(Err(fault)) => fault.clone(),
+            _ => Fault::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the model failed; see the server's log",
+            ),
+        }
     }
 }
 
-fn ended() -> Fault {
-    Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "the model failed; see the server's log")
-}
-
-/// Loads the model and answers until nobody can ask. If it cannot be loaded, all that wait get the reason.
-fn work(
-    path: &Path,
-    settings: &Settings,
-    task: &OnceLock<&'static str>,
-    mut waiting: Receiver<Job>,
-) {
+/// Loads the model and answers until nobody can ask. If it cannot be loaded, stderr and all that wait get the reason.
+fn work(path: &Path, settings: &Settings, outcome: &Outcome, mut waiting: Receiver<Job>) {
     match Loaded::open(path, settings.weights) {
         Ok(model) => {
-            task.get_or_init(|| model.task());
+            let _ = outcome.set(Ok(model.task()));
             while let Some(jobs) = next(&mut waiting) {
                 settings.counters.computed(jobs.len());
                 batch::answer(Ok(&model), jobs);
             }
         }
         Err(fault) => {
+            warn(&format!("{}: {}", path.display(), fault.rule));
+            // Before the channel is closed: whoever finds it closed looks for the reason.
+            let _ = outcome.set(Err(fault.clone()));
             waiting.close();
             while let Some(jobs) = next(&mut waiting) {
                 batch::answer(Err(&fault), jobs);
@@ -131,4 +139,31 @@ fn next(waiting: &mut Receiver<Job>) -> Option<Vec<Job>> {
         }
     }
     Some(jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    /// The answer was "the model failed" once the thread had ended.
+    #[test]
+    fn why_a_model_cannot_be_loaded_is_known_after_its_thread_has_ended() {
+        let weights = Weights { checkpoint: None, device: "cpu".parse().unwrap() };
+        let precision = ProductPrecision::default();
+        let settings = Settings { weights, precision, counters: Arc::default() };
+        let worker = Worker::start(PathBuf::from("no/such/model"), settings).unwrap();
+        while !worker.has_ended() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let asked = runtime.block_on(worker.run(|model| Ok(model.task())));
+        for fault in [asked, runtime.block_on(worker.task())].map(Result::unwrap_err) {
+            assert_eq!(fault.status, StatusCode::SERVICE_UNAVAILABLE, "{fault:?}");
+            assert!(fault.rule.contains("no/such/model"), "{fault:?}");
+        }
+    }
 }

@@ -55,8 +55,13 @@ impl Answer {
 impl Server {
     /// Serves with `args`, on a free port.
     pub(super) fn start(folder: &Folder, args: &[&str]) -> Result<Self> {
+        Self::start_with_log(folder, args, Stdio::null())
+    }
+
+    /// As [`Self::start`], with a place for its log.
+    pub(super) fn start_with_log(folder: &Folder, args: &[&str], log: Stdio) -> Result<Self> {
         let mut command = folder.command(&[&["serve", "--port", "0"], args].concat());
-        command.stdout(Stdio::piped()).stderr(Stdio::null()).env_remove("TEALIGHT_TOKEN");
+        command.stdout(Stdio::piped()).stderr(log).env_remove("TEALIGHT_TOKEN");
         let mut process = command.spawn()?;
         let mut url = String::new();
         BufReader::new(process.stdout.take().ok_or("a pipe")?).read_line(&mut url)?;

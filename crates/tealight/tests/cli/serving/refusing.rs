@@ -1,5 +1,6 @@
 //! What the server refuses, and what it tells browsers.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -107,6 +108,24 @@ fn large_and_wrong_bodies_are_refused() -> Result {
     post(none)?.assert_refused(400, "`top_k` = 0");
     post(json!({ "inputs": "no mask" }))?.assert_refused(400, "it has no mask");
     post(json!({ "inputs": "a [MASK]".repeat(500) }))?.assert_refused(400, "accepts at most");
+    Ok(())
+}
+
+/// The reason once stood in some answers and not in the log.
+#[test]
+fn why_a_model_cannot_be_loaded_is_in_every_answer_and_in_the_log() -> Result {
+    let folder = Folder::trained()?;
+    let resolved = "runs/tiny/resolved.toml";
+    folder.write(resolved, folder.read(resolved)?.replace("n_heads = 2", "n_heads = 3"))?;
+    let log = File::create(folder.path("log"))?;
+    let server = Server::start_with_log(&folder, &["runs"], log.into())?;
+    let reason = "cannot load the model: `model.n_heads` = 3 does not divide";
+    for _ in 0..20 {
+        let answer = server.post("/models/tiny", &json!({ "inputs": "RCS" }))?;
+        answer.assert_refused(503, reason);
+    }
+    let log = folder.read("log")?;
+    assert!(log.contains(&format!("runs/tiny: {reason}")), "{log}");
     Ok(())
 }
 
