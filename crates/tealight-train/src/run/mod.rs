@@ -152,12 +152,12 @@ impl RunDirectory {
 }
 
 /// `root/name` for number 1, then `root/name-2`, `root/name-3` and so on.
-fn numbered_path(root: &Path, name: &str, number: u64) -> PathBuf {
+pub fn numbered_path(root: &Path, name: &str, number: u64) -> PathBuf {
     if number == 1 { root.join(name) } else { root.join(format!("{name}-{number}")) }
 }
 
 /// The numbers of the runs of this name in `root`, in ascending order.
-fn run_numbers(root: &Path, name: &str) -> Result<Vec<u64>> {
+pub fn run_numbers(root: &Path, name: &str) -> Result<Vec<u64>> {
     let entries = entry_names(root)?;
     let mut numbers: Vec<_> = entries.iter().filter_map(|entry| run_number(entry, name)).collect();
     numbers.sort_unstable();

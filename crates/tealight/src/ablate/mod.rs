@@ -7,6 +7,7 @@
 //! Each run is an ordinary run of `tealight train`. All state is on disk: the same command continues an
 //! interrupted ablation.
 
+mod place;
 mod plan;
 mod plots;
 mod results;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use tealight_train::storage::files::{replace, to_json};
 
+use self::place::TABLE;
 use self::plan::{Plan, Run, State};
 use self::workers::Event;
 use crate::args::ablate::Ablate;
@@ -34,8 +36,13 @@ pub(crate) fn run(args: &Ablate) -> Result<()> {
     }
     let lock = workers::lock(&plan.output)?;
     // Another command may have trained runs before the lock was free.
+    place::check(&plan.output, &plan.axes)?;
     plan.find_runs()?;
     replace(&plan.output.join(workers::CONFIG), plan.text.as_bytes())?;
+    if !plan.output.join(TABLE).exists() {
+        // From now on an ablation of other settings takes another directory.
+        write_tables(&plan)?;
+    }
 
     let is_pending = |index: &usize| plan.runs[*index].outcome().is_none();
     let pending: Vec<usize> = (0..plan.runs.len()).filter(is_pending).collect();
@@ -121,7 +128,7 @@ fn format_duration(seconds: f64) -> String {
 fn write_tables(plan: &Plan<'_>) -> Result<()> {
     replace(&plan.output.join("table.md"), plan.markdown().as_bytes())?;
     replace(&plan.output.join("table.csv"), plan.csv().as_bytes())?;
-    let json = plan.output.join("table.json");
+    let json = plan.output.join(TABLE);
     Ok(replace(&json, &to_json(&json, &plan.json())?)?)
 }
 

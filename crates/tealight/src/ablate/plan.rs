@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use tealight_train::config::{ConfigSource, RunConfig};
 use tealight_train::run::RunDirectory;
 
+use super::place;
 use super::variants::{self, Axis, Variant};
 use crate::args::ablate::Ablate;
 use crate::runs::config::{InitModels, LoadedConfig, check_same_run};
@@ -84,7 +85,11 @@ impl<'a> Plan<'a> {
             Origin::Stdin => OsStr::new(source.kind("task").unwrap_or("stdin")),
             Origin::File | Origin::Shipped(_) => args.config.path.file_stem().unwrap_or_default(),
         };
-        let output = args.output.clone().unwrap_or_else(|| Path::new("runs/ablations").join(name));
+        let output = match &args.output {
+            Some(output) => output.clone(),
+            None => place::find(&name.to_string_lossy(), &axes)?,
+        };
+        place::check(&output, &axes)?;
         let (runs, impossible) = (Vec::new(), BTreeMap::new());
         let mut plan = Self { args, text, origin, axes, variants, runs, impossible, output };
         plan.find_runs()?;

@@ -36,7 +36,8 @@ pub(crate) struct Ablate {
     /// Device: cpu, cuda, cuda:N, metal or metal:N
     #[arg(long, default_value = "cpu")]
     pub(crate) device: DeviceName,
-    /// Directory for runs and tables [default: runs/ablations/ and the name of the configuration file]
+    /// Directory for runs and tables [default: runs/ablations/ and the name of the configuration file, with a number if
+    /// the table there is of other settings]
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// Skip combinations that cannot be built

@@ -122,6 +122,38 @@ fn the_same_command_again_trains_nothing_and_more_seeds_train_the_rest() -> Resu
     Ok(())
 }
 
+/// The table and the charts of the first settings were overwritten.
+#[test]
+fn other_settings_of_the_same_file_have_a_directory_of_their_own() -> Result {
+    let folder = Folder::new()?;
+    folder.succeed(&TWO_BY_TWO)?;
+    let first = folder.files()?;
+    let trains = |args: &[&str], seeds: &str, overview: &str| -> Result {
+        let args = [&["ablate", "tiny.toml", "--seeds", seeds], args].concat();
+        let stderr = folder.succeed(&args)?.stderr;
+        assert!(stderr.contains(&format!("runs in {OUTPUT}{overview}\n")), "{stderr}");
+        Ok(())
+    };
+    let (heads, layers) = (["--vary", "model.n_heads=1,2"], ["--vary", "model.n_layers=1,2"]);
+    trains(&layers, "1", "-2: 2 to train")?;
+    let both = [heads, layers].concat();
+    trains(&both, "1", "-3: 4 to train")?;
+    let now = folder.files()?;
+    assert!(first.iter().all(|(path, content)| now.get(path) == Some(content)));
+    // More seeds and more values are added where the others are.
+    trains(&layers, "2", "-2: 2 to train, 2 already finished")?;
+    trains(&["--vary", "model.n_heads=1,2,4"], "2", ": 2 to train, 4 already finished")?;
+    trains(&both, "1", "-3: 4 already finished")?;
+
+    let args = [&["ablate", "tiny.toml", "--output", OUTPUT], &layers[..]].concat();
+    let parts = [
+        "`runs/ablations/tiny/table.json` is the table of an ablation that varies `model.n_heads`",
+        "this one varies `model.n_layers`",
+        "--output",
+    ];
+    folder.refuse(&args, &parts)
+}
+
 #[test]
 fn a_run_that_was_broken_off_is_gone_on_with() -> Result {
     let folder = Folder::new()?;
