@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use tealight_train::data::survey::{PictureFiles, PictureFormat, pictures};
 
+use super::blocks::exported_as;
 use super::ending::{Ending, TO_ZERO};
 use super::{about, beginning, quoted};
 
@@ -58,7 +59,7 @@ fn task(source: &str, colour: &str, size: usize, seen: &str) -> String {
         r#"
 [task]
 kind = "images"
-read_out = "mean"               # or "cls", "attention"
+read_out = "cls"                # the first token; or "mean", "attention", which no class of `transformers` has
 size = {size}                       # pixels of each side; the height of the first picture is {seen}
 {colour}
 [task.data]
@@ -72,10 +73,11 @@ horizontal_flip = false         # true where a mirrored picture has the same cla
 
 /// The table of the model.
 fn model(d_model: usize, n_layers: usize, n_heads: usize) -> String {
+    let exported = exported_as("ViTForImageClassification");
     format!(
         "
 # Few pictures teach no large model: the width follows their number.
-[model]
+{exported}[model]
 d_model = {d_model}
 n_layers = {n_layers}
 n_heads = {n_heads}

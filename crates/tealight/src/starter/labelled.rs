@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use tealight_train::data::survey::{Labelled, Target, labelled};
 
+use super::blocks::{MODERN_BERT, exported_as};
 use super::ending::{BY_HEART, Ending, TO_ZERO};
 use super::{about, beginning, quoted, tenth};
 
@@ -86,17 +87,22 @@ lowercase = true
 
 /// The tables of the model.
 fn model(d_model: usize, n_layers: usize, n_heads: usize) -> String {
+    let exported = exported_as("ModernBertForSequenceClassification");
     format!(
         r#"
 # Few texts teach no large model: the width follows their number. `init_from` starts from a trained one instead.
-[model]
+{exported}[model]
 d_model = {d_model}
 n_layers = {n_layers}
 n_heads = {n_heads}
 dropout = 0.1
-
-[model.position]
-kind = "learned"
+bias = false
+{MODERN_BERT}
+[model.classifier]              # the head of ModernBERT
+kind = "dense"
+activation = "gelu"
+bias = false
+norm = true
 "#
     )
 }

@@ -5,9 +5,10 @@ use std::path::Path;
 use anyhow::Result;
 use tealight_train::data::survey::{Corpus, corpus};
 
+use super::blocks::{LLAMA, MODERN_BERT, exported_as};
 use super::ending::{BY_HEART, Ending};
 use super::machine::{Data, Machine, Size};
-use super::{about, beginning, commented, quoted};
+use super::{about, beginning, quoted};
 
 /// What a language model learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,30 +107,21 @@ paths = [{path}]                # files, patterns such as "books/*.txt", and fol
 /// The tables of the model, below the `reasons` for its size.
 fn model(objective: Objective, size: &Size, reasons: &str) -> String {
     let Size { d_model, n_layers, n_heads, .. } = size;
-    let is_causal = objective == Objective::Causal;
-    let comment =
-        if is_causal { "the output uses the token embedding: fewer parameters" } else { "" };
-    let tied_output = commented("true", comment);
+    let (is_causal, class, blocks) = match objective {
+        Objective::Causal => (true, "LlamaForCausalLM", LLAMA),
+        Objective::Masked => (false, "ModernBertForMaskedLM", MODERN_BERT),
+    };
+    let exported = exported_as(class);
     format!(
-        r#"
-{reasons}[model]
+        "
+{reasons}{exported}[model]
 d_model = {d_model}
 n_layers = {n_layers}
 n_heads = {n_heads}
 causal = {is_causal}
 bias = false
-tied_output = {tied_output}
-
-[model.position]
-kind = "rotary"
-
-[model.norm]
-kind = "rms_norm"
-
-[model.feed_forward]
-kind = "glu"
-activation = "silu"
-"#
+tied_output = true              # the output uses the token embedding: fewer parameters
+{blocks}"
     )
 }
 

@@ -1,5 +1,6 @@
 //! Configurations to start from: what a user's data hold and what the machine can do, as a commented TOML file.
 
+mod blocks;
 mod ending;
 mod images;
 mod labelled;

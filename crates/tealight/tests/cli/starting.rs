@@ -103,6 +103,45 @@ fn pictures_start_from_folders_and_idx_files() -> Result {
     Ok(())
 }
 
+/// Only causal language models could be exported to the format of `transformers`, which the end of training told.
+#[test]
+fn what_is_started_from_data_can_be_exported_to_transformers() -> Result {
+    let folder = Folder::new()?;
+    folder.write("text.txt", lines(300, |at| sentence(at) + "\n"))?;
+    let rows = lines(60, |at| format!("{at},{},{}", at % 3, sentence(at)));
+    folder.write("texts.csv", "id,kind,review\n".to_owned() + &rows)?;
+    let rated = lines(60, |at| format!("{{\"text\":\"{}\",\"score\":{at}.5}}", sentence(at)));
+    folder.write("rated.jsonl", rated)?;
+    let pictures = repository().join("data/pictures").display().to_string();
+    let settings = [
+        "training.steps=2",
+        "training.batch_size=2",
+        "training.evaluate_every=2",
+        "schedule.warmup_steps=1",
+    ];
+    let set: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    for (n, (task, data, class)) in [
+        ("causal_lm", "text.txt", "LlamaForCausalLM"),
+        ("masked_lm", "text.txt", "ModernBertForMaskedLM"),
+        ("classify", "texts.csv", "ModernBertForSequenceClassification"),
+        ("classify", "rated.jsonl", "ModernBertForSequenceClassification"),
+        ("images", pictures.as_str(), "ViTForImageClassification"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let text = starts(&folder, task, data)?;
+        assert!(text.contains(&format!("for `transformers`, as {class}.\n")), "{text}");
+        let (file, run, to) = (format!("{task}.toml"), format!("run{n}"), format!("exported{n}"));
+        folder.succeed(&[&["train", &file, "-q", "--name", &run], &set[..]].concat())?;
+        folder.succeed(&["export", &format!("runs/{run}"), "--to", &to, "--format", "hf"])?;
+        let config = folder.read_json(&format!("{to}/config.json"))?;
+        assert_eq!(config["architectures"][0], class, "{data}");
+        fs::remove_file(folder.path(&file))?;
+    }
+    Ok(())
+}
+
 #[test]
 fn a_shipped_configuration_is_written_as_it_is() -> Result {
     let folder = Folder::new()?;
