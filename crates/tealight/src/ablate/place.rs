@@ -20,32 +20,36 @@ const ROOT: &str = "runs/ablations";
 /// What is read of a table.
 #[derive(Deserialize)]
 struct Table {
+    /// The configuration file, as it was given.
+    config: String,
     /// The values of each setting that is varied.
     vary: BTreeMap<String, Value>,
 }
 
-/// The directory of the ablation of `axes`, `name` or `name-2` and so on: the one whose table is of the same settings,
-/// else the first without a table, else a new one.
+/// The directory of the ablation of `axes` by a file of this `name`: `name`, `name-2` and so on. It is the one whose table
+/// is of the same axes, else `name` if it has no table, else a new one. A table in `name-2` may be that of the file
+/// `name-2.toml`: it is passed over.
 pub(super) fn find(name: &str, axes: &[Axis]) -> Result<PathBuf> {
     let root = Path::new(ROOT);
     let own = keys(axes);
-    let (mut free, mut last) = (None, 0);
-    for number in run_numbers(root, name)? {
+    let numbers = run_numbers(root, name)?;
+    for &number in &numbers {
         let directory = numbered_path(root, name, number);
-        match varied(&directory)? {
-            Some(keys) if keys == own => return Ok(directory),
-            Some(_) => {}
-            None => free = free.or(Some(directory)),
+        if table(&directory)?.is_some_and(|table| table.is_of(name) && table.varied() == own) {
+            return Ok(directory);
         }
-        last = number;
     }
-    Ok(free.unwrap_or_else(|| numbered_path(root, name, last + 1)))
+    let first = numbered_path(root, name, 1);
+    let is_free = table(&first)?.is_none();
+    let new = numbers.last().map_or(1, |last| last + 1);
+    Ok(if is_free { first } else { numbered_path(root, name, new) })
 }
 
 /// Refuses a directory with a table of other settings than `axes`.
 pub(super) fn check(directory: &Path, axes: &[Axis]) -> Result<()> {
     let own = keys(axes);
-    let Some(others) = varied(directory)?.filter(|keys| *keys != own) else { return Ok(()) };
+    let others = table(directory)?.map(Table::varied).filter(|keys| *keys != own);
+    let Some(others) = others else { return Ok(()) };
     bail!(
         "`{}` is the table of an ablation that varies {}, but this one varies {}; choose another directory with \
          --output",
@@ -55,15 +59,27 @@ pub(super) fn check(directory: &Path, axes: &[Axis]) -> Result<()> {
     )
 }
 
-/// The settings that the table in `directory` is of; `None` if there is no table.
-fn varied(directory: &Path) -> Result<Option<BTreeSet<String>>> {
+impl Table {
+    /// Whether it is of a configuration file of this `name`, or of one from standard input.
+    fn is_of(&self, name: &str) -> bool {
+        let file = Path::new(&self.config).file_stem();
+        self.config == "-" || file.is_some_and(|stem| stem == name)
+    }
+
+    /// The settings that are varied.
+    fn varied(self) -> BTreeSet<String> {
+        self.vary.into_keys().collect()
+    }
+}
+
+/// The table in `directory`, if there is one.
+fn table(directory: &Path) -> Result<Option<Table>> {
     let path = directory.join(TABLE);
     if !path.exists() {
         return Ok(None);
     }
-    let table: Table = serde_json::from_str(&read_text(&path)?)
-        .with_context(|| format!("`{}` is not the table of an ablation", path.display()))?;
-    Ok(Some(table.vary.into_keys().collect()))
+    let table = serde_json::from_str(&read_text(&path)?);
+    table.map(Some).with_context(|| format!("`{}` is not the table of an ablation", path.display()))
 }
 
 fn keys(axes: &[Axis]) -> BTreeSet<String> {

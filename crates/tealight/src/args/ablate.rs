@@ -37,7 +37,7 @@ pub(crate) struct Ablate {
     #[arg(long, default_value = "cpu")]
     pub(crate) device: DeviceName,
     /// Directory for runs and tables [default: runs/ablations/ and the name of the configuration file, with a number if
-    /// the table there is of other settings]
+    /// the table there varies other settings]
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// Skip combinations that cannot be built

@@ -155,6 +155,23 @@ fn other_settings_of_the_same_file_have_a_directory_of_their_own() -> Result {
 }
 
 #[test]
+fn a_directory_of_another_file_is_not_taken_for_the_second_of_this_one() -> Result {
+    let folder = Folder::new()?;
+    let vary = ["--vary", "model.n_layers=1,2"];
+    let output = |config: &str| -> Result<String> {
+        let stderr = folder.succeed(&[&["ablate", config], &vary[..]].concat())?.stderr;
+        let (_, rest) = stderr.split_once("runs in ").ok_or(stderr.clone())?;
+        Ok(rest.split(':').next().unwrap_or_default().to_owned())
+    };
+    folder.write("tiny-2.toml", TINY)?;
+    assert_eq!(output("tiny-2.toml")?, "runs/ablations/tiny-2");
+    assert_eq!(output("tiny.toml")?, OUTPUT);
+    folder.succeed(&[&["ablate", "tiny.toml"], &["--vary", "model.n_heads=1,2"][..]].concat())?;
+    assert!(folder.path("runs/ablations/tiny-3/table.json").exists());
+    Ok(())
+}
+
+#[test]
 fn a_run_that_was_broken_off_is_gone_on_with() -> Result {
     let folder = Folder::new()?;
     folder.succeed(&[&TWO_BY_TWO[..], &["--output", "whole"]].concat())?;
