@@ -271,8 +271,8 @@ impl Checkpoints {
         step.map(|step| self.path(step)).ok_or_else(|| self.no_checkpoint(selection))
     }
 
-    /// The directory of the checkpoint that was `asked` for or else of the one that the run's settings `select`. Until
-    /// there is a best one, the latest takes its place, if nobody has asked for another; a note says so.
+    /// The directory of the checkpoint that was `asked` for or else of the one that the run's settings `select`. Where
+    /// there is no best one, the latest takes its place, if nobody has asked for another; a note says so.
     pub fn choose(
         &self,
         asked: Option<Selection>,
@@ -284,7 +284,7 @@ impl Checkpoints {
             && let Some(step) = self.latest()?
         {
             let note = format!(
-                "there is no best checkpoint yet (`checkpoint.select`), so the latest one, of step {step}, is used"
+                "there is no best checkpoint (`checkpoint.select`), so the latest one, of step {step}, is used"
             );
             return Ok((self.path(step), Some(note)));
         }

@@ -88,7 +88,7 @@ fn a_run_that_was_stopped_before_its_first_evaluation_can_be_used() -> Result {
     let folder = Folder::new()?;
     let settings = ["--set", "checkpoint.select=best", "--stop-after", "1"];
     folder.succeed(&[&["train", "tiny.toml"], &settings[..]].concat())?;
-    let note = "runs/tiny: there is no best checkpoint yet (`checkpoint.select`), so the latest one, \
+    let note = "runs/tiny: there is no best checkpoint (`checkpoint.select`), so the latest one, \
                 of step 1, is used";
     for args in [
         &["evaluate", "runs/tiny"][..],

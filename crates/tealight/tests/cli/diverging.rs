@@ -59,6 +59,19 @@ fn the_evaluation_of_a_diverged_model_warns() -> Result {
     Ok(())
 }
 
+/// No evaluation marks a checkpoint as the best one.
+#[test]
+fn a_run_that_diverges_is_evaluated_at_its_latest_checkpoint() -> Result {
+    let folder = Folder::new()?;
+    let wild = ["--set", "optimizer={kind=\"sgd\",lr=1e30}", "--set", "training.steps=1"];
+    let best = ["train", "tiny.toml", "--set", "checkpoint.select=best"];
+    let outcome = folder.succeed(&[best, wild].concat())?;
+    let note = "there is no best checkpoint (`checkpoint.select`), so the latest one, of step 1";
+    assert!(outcome.stderr.contains(note), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("NaN"), "{}", outcome.stdout);
+    Ok(())
+}
+
 #[test]
 fn nothing_is_told_about_texts_by_a_diverged_model() -> Result {
     let folder = languages::trained("masked")?;

@@ -4,6 +4,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tealight_ops::with_product_precision;
 use tealight_train::config::RunConfig;
+use tealight_train::monitor::bad_step::BadStep;
 use tealight_train::run::{RunDirectory, load_weights};
 use tealight_train::storage::files::{replace, to_json};
 use tealight_train::task::{RegisteredTask, TaskReport};
@@ -58,14 +59,22 @@ impl Training<'_> {
         self.print_object(session, directory, ended, ("evaluation", json!(report)))
     }
 
-    /// With `--json`: the error that has ended training, on rank 0.
-    pub(super) fn print_failure<T: RegisteredTask>(
+    /// Returns `error`, which has ended training or its evaluation. On rank 0 it is written to `ended.json` and, with
+    /// `--json`, printed.
+    pub(super) fn failed<T: RegisteredTask>(
         &self,
         session: &Session<T>,
         directory: Option<&RunDirectory>,
-        error: &str,
-    ) -> Result<()> {
-        self.print_object(session, directory, "failed", ("error", json!(error)))
+        error: anyhow::Error,
+    ) -> anyhow::Error {
+        let message = format!("{error:#}");
+        // The caller reports the original error, not a failure to write it down.
+        if let Some(directory) = directory {
+            let ended = Ended::new("error", session.progress.step, Some(&message));
+            let _ = ended.write(directory.path());
+        }
+        let _ = self.print_object(session, directory, "failed", ("error", json!(message)));
+        error
     }
 
     fn print_object<T: RegisteredTask>(
@@ -94,10 +103,11 @@ impl Training<'_> {
         {
             let path = directory.path().display();
             let again = match error {
-                Error::BadStep(_) => {
+                Error::BadStep(_) if self.loaded.config.training.bad_step == BadStep::Stop => {
                     ", and reads the same batches: add `--set training.bad_step=skip` if they are at fault, or start a \
                      new run with a lower `optimizer.lr` if the weights have diverged"
                 }
+                Error::BadStep(_) => ", and reads the same batches",
                 _ => "",
             };
             self.log(&format!(
@@ -115,7 +125,10 @@ impl Training<'_> {
         ended: &str,
     ) -> Result<()> {
         let RunConfig { checkpoint, task, .. } = &self.loaded.config;
-        let checkpoint = directory.checkpoints().find(checkpoint.select.into())?;
+        let (checkpoint, note) = directory.checkpoints().choose(None, checkpoint.select)?;
+        if let Some(note) = note {
+            warn(&note);
+        }
         session.load_weights(&load_weights(&checkpoint, self.device)?)?;
         self.log("evaluating\n");
         let products = session.config.training.precision.of_products();
@@ -127,8 +140,9 @@ impl Training<'_> {
         if !self.args.json {
             print(&report.to_string())?;
         }
+        let drawn = save_of(&*session.task, &report, path)?;
         self.print_end(session, Some(directory), ended, Some(&report))?;
-        for drawn in save_of(&*session.task, &report, path)? {
+        for drawn in drawn {
             self.log(&drawn.display().to_string());
         }
         let evaluate = format!("tealight evaluate {}", path.display());

@@ -31,7 +31,6 @@ use tealight_train::{Error, Session, fit_unless_stopped};
 use crate::args::train::Train;
 use crate::charts::attention;
 use crate::runs::config::LoadedConfig;
-use crate::runs::ended::Ended;
 use crate::runs::job::{self, agree, log_on_first, open_device};
 use crate::runs::load::with_task;
 use crate::runs::notes::notes;
@@ -107,22 +106,15 @@ impl TaskVisitor for Training<'_> {
         let trained = self.train(&mut session, directory, &mut observers, &signals);
         if let Err(error) = trained {
             self.log_last_checkpoint(directory, &error);
-            let error = self.at_its_place(error);
-            let message = format!("{error:#}");
-            // Report the original error, not a failure to write it down.
-            if let Some(directory) = directory {
-                let ended = Ended::new("error", session.progress.step, Some(&message));
-                let _ = ended.write(directory.path());
-            }
-            let _ = self.print_failure(&session, directory, &message);
-            return Err(error);
+            return Err(self.failed(&session, directory, self.at_its_place(error)));
         }
         let signal = self.signal(&signals)?;
         // From here on a signal ends the process: only the evaluation follows.
         drop(signals);
         let exit_code = signal.as_ref().map_or(0, |(signal, _)| signal.exit_code);
         if let Some(directory) = directory {
-            self.conclude(&session, directory, first_step, signal)?;
+            self.conclude(&session, directory, first_step, signal)
+                .map_err(|error| self.failed(&session, Some(directory), error))?;
         }
         Ok(ExitCode::from(exit_code))
     }
