@@ -79,10 +79,10 @@ impl RunDirectory {
 
     /// The runs that were created with `create(root, name)` and still exist, the newest first. `name-2` is also the
     /// first run that was created with that name, so the manifest decides. The runs whose manifest names none, as
-    /// older ones, come last.
+    /// older ones, or cannot be read come last.
     ///
     /// # Errors
-    /// If the manifest of a run cannot be read.
+    /// If the name is invalid, or `root` cannot be read.
     pub fn all(root: &Path, name: &str) -> Result<Vec<Self>> {
         validate(name)?;
         let (mut named, mut unnamed) = (Vec::new(), Vec::new());
@@ -91,10 +91,10 @@ impl RunDirectory {
             if missing_file(&run.path).is_some() {
                 continue;
             }
-            match run.manifest()?.name {
-                Some(recorded) if recorded == name => named.push(run),
-                Some(_) => {}
-                None => unnamed.push(run),
+            match run.manifest().map(|manifest| manifest.name) {
+                Ok(Some(recorded)) if recorded == name => named.push(run),
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => unnamed.push(run),
             }
         }
         named.extend(unnamed);

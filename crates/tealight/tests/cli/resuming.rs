@@ -188,6 +188,18 @@ fn a_crash_in_the_middle_of_a_line_or_a_checkpoint_is_survived() -> Result {
 }
 
 #[test]
+fn a_run_that_cannot_be_read_keeps_no_other_from_being_resumed() -> Result {
+    let folder = Folder::new()?;
+    folder.succeed(&["train", "tiny.toml", "--stop-after", "2"])?;
+    std::fs::create_dir(folder.path("runs/tiny-2"))?;
+    folder.write("runs/tiny-2/manifest.json", "{")?;
+    folder.write("runs/tiny-2/resolved.toml", "")?;
+    let stderr = folder.succeed(&["train", "tiny.toml", "--resume", "--stop-after", "3"])?.stderr;
+    assert!(stderr.contains("stopped after step 3"), "{stderr}");
+    Ok(())
+}
+
+#[test]
 fn there_must_be_something_to_resume() -> Result {
     let folder = Folder::new()?;
     let parts = ["nothing to resume: there is no run `runs/tiny`"];

@@ -42,12 +42,14 @@ pub(super) fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDir
     Ok((loaded, Some(directory)))
 }
 
-/// The newest run of the configuration that has its settings. If none has them, the newest.
+/// The newest run of the configuration that has its settings. If none has them, the newest, which the caller refuses.
+/// A run that cannot be read does not keep another from being resumed.
 fn resumable(args: &Train, loaded: &LoadedConfig) -> Result<RunDirectory> {
     let name = run_name(args, loaded);
     let runs = RunDirectory::all(&args.runs, &name)?;
     for run in &runs {
-        if LoadedConfig::of_run(run, &[])?.config.same_run(&loaded.config).is_ok() {
+        let own = LoadedConfig::of_run(run, &[]);
+        if own.is_ok_and(|own| own.config.same_run(&loaded.config).is_ok()) {
             return Ok(run.clone());
         }
     }
