@@ -102,7 +102,8 @@ pub fn labelled(path: &Path) -> Result<Labelled> {
     let Some(label) = named(LABELS).filter(is_other).or_else(fewest) else {
         return Err(refused(path, &format!("has no column of labels among {}", known())));
     };
-    if is_csv(path) && label.different.contains(&label.name) {
+    let is_headed = named(TEXTS).is_some() || named(LABELS).is_some();
+    if is_csv(path) && !is_headed && label.different.contains(&label.name) {
         let rule = format!(
             "begins with a row of data: `{}` would name the column of labels and is the label of a row, too. The first \
              line of a .csv names the columns",
@@ -183,6 +184,9 @@ mod tests {
         assert!(error.contains("a.csv` begins with a row of data: `neg` would name"), "{error}");
         let headed = survey("a.csv", &format!("what,kind\n{rows}")).unwrap();
         assert_eq!((headed.n, &*headed.label), (3, "kind"));
+        // A column of a known name is a heading, also where another is named like one of its labels.
+        let spam = survey("a.csv", "text,spam\nbuy now,spam\nhello there,ham\n").unwrap();
+        assert_eq!((spam.n, &*spam.label), (2, "spam"));
         let named = "{\"text\":\"a\",\"label\":\"label\"}\n{\"text\":\"b\",\"label\":\"x\"}";
         assert_eq!(survey("a.jsonl", named).unwrap().target, Target::Classes(2));
     }
