@@ -9,6 +9,7 @@ use tealight_train::config::Precision;
 
 use super::shared::{
     Computation, ConfigFile, Model, number, parallelism, positive, precision, repeats, seconds,
+    warm_up_steps,
 };
 use crate::system::device::DeviceName;
 
@@ -66,10 +67,10 @@ pub(crate) struct BenchTrain {
     #[arg(long, value_parser = precision)]
     pub(crate) precision: Option<Precision>,
     /// Number of measured steps
-    #[arg(long, value_name = "N", value_parser = positive::<usize>, default_value_t = 20)]
+    #[arg(long, value_name = "N", value_parser = repeats, default_value_t = 20)]
     pub(crate) steps: usize,
     /// Number of warm-up steps before the measurement
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", value_parser = warm_up_steps, default_value_t = 3)]
     pub(crate) warmup: usize,
     /// Show the time of each operation, measured in additional steps
     #[arg(long)]

@@ -114,12 +114,22 @@ pub(crate) fn number(
     number.ok_or_else(|| format!("expected {what}"))
 }
 
-/// Parses a number of repeats. The upper limit keeps a typing error from exhausting memory.
+/// The most repeats of a measurement. The limit keeps a typing error from exhausting memory.
+const MAX_REPEATS: usize = 1_000_000;
+
+/// Parses a number of repeats.
 pub(crate) fn repeats(text: &str) -> Result<usize, String> {
-    const MAX: usize = 1_000_000;
     match text.parse() {
-        Ok(n) if (1..=MAX).contains(&n) => Ok(n),
-        _ => Err(format!("expected a positive integer of at most {MAX}")),
+        Ok(n) if (1..=MAX_REPEATS).contains(&n) => Ok(n),
+        _ => Err(format!("expected a positive integer of at most {MAX_REPEATS}")),
+    }
+}
+
+/// Parses a number of steps before a measurement.
+pub(crate) fn warm_up_steps(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if n <= MAX_REPEATS => Ok(n),
+        _ => Err(format!("expected an integer from 0 to {MAX_REPEATS}")),
     }
 }
 

@@ -217,12 +217,16 @@ fn more_repeats_than_anyone_waits_for_are_refused() -> Result {
             &["bench", "fill-mask", "model", "a [MASK]", "--repeats", n][..],
             &["bench", "embed", "model", "--file", "texts.txt", "--repeats", n],
             &["bench", "comm", "--repeats", n],
+            &["bench", "train", "tiny.toml", "--steps", n],
         ] {
             let outcome = folder.run(args)?;
             assert_eq!(outcome.code, Some(2), "{args:?}");
             let rule = "expected a positive integer of at most 1000000";
             assert!(outcome.stderr.contains(rule), "{}", outcome.stderr);
         }
+        let outcome = folder.run(&["bench", "train", "tiny.toml", "--warmup", n])?;
+        let rule = "expected an integer from 0 to 1000000";
+        assert!(outcome.code == Some(2) && outcome.stderr.contains(rule), "{}", outcome.stderr);
     }
     Ok(())
 }
