@@ -32,7 +32,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     write_for(path, path, bytes)
 }
 
-/// As [`write`]; errors name `target`, the file that was asked for.
+/// As [`write()`]; errors name `target`, the file that was asked for.
 fn write_for(target: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
     let created = disk::create(path).map_err(|error| without_folder(error, target));
     let mut file = created.map_err(Error::io("create", target))?;
