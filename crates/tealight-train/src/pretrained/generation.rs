@@ -36,7 +36,8 @@ pub(super) struct GenerationConfig {
 }
 
 impl GenerationConfig {
-    /// Reads the file in `folder` of a model with this vocabulary; `None` if there is none. Other keys are ignored.
+    /// Reads `generation_config.json` in `folder`; `None` if the folder has no such file. Only `suppress_tokens` has an
+    /// effect; its ids must be below `vocab_size`. The other keys are kept as they are.
     ///
     /// # Errors
     /// If `suppress_tokens` is no list of tokens, or a list of all.

@@ -16,10 +16,10 @@ pub(super) struct Ending {
     /// With its comment.
     pub(super) final_lr_ratio: (&'static str, &'static str),
     pub(super) steps: u64,
-    /// The comment on `steps`; empty if there is none.
+    /// The comment behind `steps`, or an empty text.
     pub(super) passes: String,
     pub(super) batch_size: u64,
-    /// The comment on the checkpoint that is selected; empty if there is none.
+    /// The comment behind `checkpoint.select`, or an empty text.
     pub(super) selects: &'static str,
 }
 
