@@ -9,7 +9,7 @@ use std::path::Path;
 
 use candle_nn::VarBuilder;
 use serde_json::{Map, Value, json};
-use tealight_model::hf::{self, Description, Expressed, Family, Head, HfError};
+use tealight_model::hf::{self, Description, Expressed, Family, HfError};
 use tealight_model::models::causal_lm::CausalLm;
 use tealight_model::models::classifier::Classifier;
 use tealight_model::models::image_classifier::ImageClassifier;
@@ -63,9 +63,10 @@ impl HfFolder {
         description.notes.extend(inferred);
         let (origin, left_out) = (files.origin.clone(), files.left_out());
         let weights = description.rename(files.read()?).map_err(in_file(&origin))?;
-        let is_masked_lm = description.family.head() == Head::MaskedLm;
-        let has_head = !is_masked_lm || weights.has_masked_lm_head();
-        let purpose = Purpose::of_hugging_face(&description, has_head);
+        let mut purpose = Purpose::of_hugging_face(&description);
+        if !weights.has_masked_lm_head() {
+            purpose = purpose.without_masked_lm_head();
+        }
         let built = weights.restricted_to(|vb| build(&description, &purpose, vb));
         let weights = built.map_err(|error| match error {
             BuildError::Config(fault) => Error::unusable(&config, &fault),

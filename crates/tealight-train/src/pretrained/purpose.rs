@@ -60,21 +60,27 @@ pub struct PurposeRecord {
 }
 
 impl Purpose {
-    /// The purpose of a model of `transformers`, which is never [`Self::Other`]. Without `has_head`, a masked language
-    /// model is an encoder.
-    pub(super) fn of_hugging_face(description: &Description, has_head: bool) -> Self {
+    /// The purpose of a model of `transformers`, which is never [`Self::Other`].
+    pub(super) fn of_hugging_face(description: &Description) -> Self {
         let Description { family, sizes, classification, .. } = description;
         match (family.head(), classification) {
             (Head::ImageClassifier, outputs) => {
                 Self::Pictures(sizes.image_classifier(outputs.as_ref()))
             }
             (_, Some(outputs)) => Self::Classifier(sizes.classifier(outputs)),
-            (Head::MaskedLm, None) if !has_head => Self::Encoder(sizes.masked_lm()),
             (Head::MaskedLm, None) => Self::MaskedLm(sizes.masked_lm()),
             (Head::CausalLm, None) => Self::CausalLm(sizes.causal_lm()),
             (Head::Seq2Seq, None) => {
                 Self::Seq2Seq { spec: sizes.seq2seq(), begin_id: sizes.bos_id }
             }
+        }
+    }
+
+    /// That of a model whose weights lack the head of masked language models: such a model is an encoder.
+    pub(super) fn without_masked_lm_head(self) -> Self {
+        match self {
+            Self::MaskedLm(spec) => Self::Encoder(spec),
+            others => others,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Arguments and value parsers that several subcommands share.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -119,28 +120,25 @@ const MAX_REPEATS: usize = 1_000_000;
 
 /// Parses a number of repeats.
 pub(crate) fn repeats(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n) if (1..=MAX_REPEATS).contains(&n) => Ok(n),
-        _ => Err(format!("expected a positive integer of at most {MAX_REPEATS}")),
-    }
+    integer(text, 1..=MAX_REPEATS)
 }
 
 /// Parses a number of steps before a measurement.
 pub(crate) fn warm_up_steps(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n) if n <= MAX_REPEATS => Ok(n),
-        _ => Err(format!("expected an integer from 0 to {MAX_REPEATS}")),
-    }
+    integer(text, 0..=MAX_REPEATS)
 }
 
 /// Parses a number of threads or of parallel texts. The upper limit keeps a typing error from
 /// exhausting the machine.
 pub(crate) fn parallelism(text: &str) -> Result<usize, String> {
-    const MAX: usize = 1024;
-    match text.parse() {
-        Ok(n) if (1..=MAX).contains(&n) => Ok(n),
-        _ => Err(format!("expected 1 to {MAX}")),
-    }
+    integer(text, 1..=1024)
+}
+
+/// Parses an integer within these limits.
+pub(crate) fn integer(text: &str, limits: RangeInclusive<usize>) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| limits.contains(number));
+    let (first, last) = limits.into_inner();
+    number.ok_or_else(|| format!("expected an integer from {first} to {last}"))
 }
 
 /// Parses a finite number of seconds, 0 or more.
