@@ -43,11 +43,8 @@ pub fn stochastic_depth(x: &Tensor, change: &Tensor, draw: Draw) -> Result<Tenso
         Cpu(T) => on_cpu::<T>(x, change, draw),
         Cuda => {
             // Drawn by a kernel, so that a graph that is replayed draws anew.
-            let mut shape = vec![1; x.rank()];
-            shape[0] = x.dim(0)?;
-            let factors =
-                dropout(&Tensor::ones(shape, x.dtype(), x.device())?, draw.rate, draw.stream)?;
-            x + change.broadcast_mul(&factors)?
+            let factors = dropout(&reference::ones(x)?, draw.rate, draw.stream)?;
+            reference::with_factors(x, change, &factors)
         }
         Reference =>
             widened_all([x, change], |[x, change]| { reference::stochastic_depth(x, change, draw) }),
