@@ -62,7 +62,7 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Instructions {
-    /// That of f32, such as `avx512`.
+    /// That of f32, such as `avx512`; `amx_bf16` if large products are computed by it.
     pub f32: String,
     /// That of matrix products in bf16, such as `avx512_bf16`. Absent if `training.precision` asks for none, or if the
     /// CPU has none and they are computed in f32.
@@ -82,8 +82,8 @@ impl Instructions {
 impl fmt::Display for Instructions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.bf16 {
-            Some(bf16) => write!(f, "{} and {bf16}", self.f32),
-            None => f.write_str(&self.f32),
+            Some(bf16) if *bf16 != self.f32 => write!(f, "{} and {bf16}", self.f32),
+            _ => f.write_str(&self.f32),
         }
     }
 }
@@ -193,6 +193,9 @@ mod tests {
         assert!(message.contains("avx512 and amx_bf16 and continues with avx512"), "{message}");
         assert_eq!(changed_instructions(Some(&then), Some(&then)), None);
         assert_eq!(changed_instructions(None, Some(&now)), None);
+        let amx = Instructions { f32: "amx_bf16".to_owned(), ..then.clone() };
+        let message = changed_instructions(Some(&amx), Some(&now)).unwrap();
+        assert!(message.contains("set amx_bf16 and continues with avx512"), "{message}");
         assert_eq!(Instructions::of(Precision::F32, &Device::Cpu).unwrap().bf16, None);
         let bf16 = Instructions::of(Precision::Bf16, &Device::Cpu).unwrap().bf16;
         assert_eq!(bf16.as_deref(), bf16_instructions());

@@ -39,10 +39,10 @@ pub(crate) fn details() -> &'static str {
     &DETAILS
 }
 
-/// `avx512, avx512_bf16 for bf16`
+/// `avx512, avx512_bf16 for bf16`, or one instruction set for both.
 pub(crate) fn instruction_sets() -> String {
-    match bf16_instructions() {
-        Some(bf16) => format!("{}, {bf16} for bf16", instructions()),
-        None => instructions().to_owned(),
+    match (instructions(), bf16_instructions()) {
+        (f32, Some(bf16)) if f32 != bf16 => format!("{f32}, {bf16} for bf16"),
+        (f32, _) => f32.to_owned(),
     }
 }

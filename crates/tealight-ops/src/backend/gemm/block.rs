@@ -45,7 +45,7 @@ impl<T: Lanes> Product<'_, T> {
                 finish: finish(i + 1 == n_others),
                 ..Self::of(a, b)
             };
-            let next = if self.is_rounded() { next.rounded() } else { next };
+            let next = if self.is_converted() { next.converted() } else { next };
             next.block(rows.clone(), columns.clone()).run_one(kernels, target);
         }
     }
@@ -58,7 +58,7 @@ impl<T: Lanes> Product<'_, T> {
                 self.finish_rows(target, 0..target.c.rows(), 0..target.c.columns());
             }
             Method::Rows => self.add_rows(target.c.row(0)),
-            Method::Strips | Method::RoundedStrips => self.run_blocks(kernel, target),
+            Method::Strips | Method::ConvertedStrips => self.run_blocks(kernel, target),
         }
     }
 
@@ -128,12 +128,12 @@ impl<T: Lanes> Block<'_, T> {
         if self.product.a.column_stride() == 1 { 1 } else { STRIPS }
     }
 
-    /// B, packed unless it is read so few times, because A has few rows, that packing does not pay. What is rounded is
-    /// always packed.
+    /// B, packed unless it is read so few times, because A has few rows, that packing does not pay. What is converted
+    /// is always packed.
     fn panels(&self, packed: &mut [T], n_rows: usize) -> Panels<T> {
         let width = self.kernel.width;
         let b = self.product.b.block(self.depth.clone(), self.columns.clone());
-        if b.column_stride() == 1 && n_rows <= 2 * self.strip && self.kernel.terms == 1 {
+        if b.column_stride() == 1 && n_rows <= 2 * self.strip && !self.kernel.converts() {
             return Panels {
                 first: b.data().as_ptr(),
                 panel_stride: width,
@@ -148,14 +148,14 @@ impl<T: Lanes> Block<'_, T> {
     }
 
     /// These rows of A, packed if their columns are so far apart that the cache would evict them between tiles, or if
-    /// they are rounded.
+    /// they are converted.
     fn strips(&self, rows: Range<usize>, packed: &mut [T]) -> Strips<T> {
         /// The distance in elements, times the number of tiles, from which packing pays.
         const FAR: usize = 512;
         let a = self.product.a.block(rows, self.depth.clone());
         let n_tiles = self.columns.len().div_ceil(self.kernel.width);
         let is_far = a.row_stride() == 1 && a.column_stride() * n_tiles > FAR;
-        if is_far || self.kernel.terms > 1 {
+        if is_far || self.kernel.converts() {
             return (self.kernel.pack_strips)(a, self.strip, packed);
         }
         let (row_stride, column_stride) = (a.row_stride(), a.column_stride());
@@ -171,7 +171,7 @@ impl<T: Lanes> Block<'_, T> {
         NextRows {
             first: a.data().as_ptr().wrapping_add(offset),
             row_stride: if is_by_rows { a.row_stride() } else { 0 },
-            step: if is_by_rows { self.kernel.terms } else { 0 },
+            step: if is_by_rows { self.kernel.depth_unit } else { 0 },
         }
     }
 

@@ -17,10 +17,10 @@ pub(super) struct Kernel<T: 'static> {
     pub(super) width: usize,
     /// Rows of a packed strip, with padding.
     pub(super) padded_rows: usize,
-    /// Terms of a sum in one packed element: 1, or 2 if it is a pair of bf16.
-    pub(super) terms: usize,
     /// Blocks of the depth begin at multiples of this.
     pub(super) depth_unit: usize,
+    /// Packed elements of `depth_unit` depths.
+    pub(super) packed_unit: usize,
     /// The greatest depth of a block.
     pub(super) block_depth: usize,
     /// The most columns of a block of B, which is packed into the second-level cache.
@@ -29,6 +29,8 @@ pub(super) struct Kernel<T: 'static> {
     /// `large_task`: in larger blocks A and B are packed less often, with more blocks a slow thread delays the others
     /// less.
     pub(super) large_task: usize,
+    /// The fewest rows, and the fewest columns, of C from which a kernel that converts is faster than one that does not.
+    pub(super) fewest: usize,
     /// How many times as high as wide a task's block of C is if A is not packed.
     pub(super) height: usize,
     /// The micro-kernels for strips of 1, 2, .. rows.
@@ -57,11 +59,12 @@ macro_rules! kernel {
         Kernel {
             width: 2 * size_of::<T::Vector<$simd>>() / size_of::<T>(),
             padded_rows: $padded,
-            terms: 1,
             depth_unit: 1,
+            packed_unit: 1,
             block_depth: ROW_BYTES / size_of::<T>(),
             block_columns: COLUMNS,
             large_task: LARGE_TASK,
+            fewest: 0,
             height: HEIGHT,
             strips: &[$(strip::run::<$simd, T, $rows>),*],
             dots: dots::<$simd, T>,
@@ -88,7 +91,12 @@ impl<T: Lanes> Kernel<T> {
 
     /// Packed elements of a depth.
     pub(super) fn packed_depth(&self, depth: usize) -> usize {
-        depth.next_multiple_of(self.depth_unit) / self.terms
+        depth.div_ceil(self.depth_unit) * self.packed_unit
+    }
+
+    /// Whether packing converts elements, so that A and B cannot be read in place.
+    pub(super) fn converts(&self) -> bool {
+        self.packed_unit != self.depth_unit
     }
 }
 

@@ -1,7 +1,5 @@
 //! Which kernel computes a product.
 
-use std::any::Any;
-
 use super::Method;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use super::amx;
@@ -14,49 +12,66 @@ use crate::backend::simd::vector::Lanes;
 
 /// The kernels that products may use.
 pub(super) struct Kernels<T: 'static> {
-    pub(super) exact: Kernel<T>,
-    /// Rounds operands to bf16.
-    pub(super) rounding: Option<Kernel<T>>,
+    /// For all products.
+    pub(super) vectors: Kernel<T>,
+    /// For large products, if there is a faster one. It converts operands to bf16.
+    pub(super) converting: Option<Kernel<T>>,
 }
 
-impl<T: Lanes> Kernels<T> {
-    /// Those of the instruction sets in use. One that rounds is there if
-    /// [`with_product_precision`](crate::with_product_precision) asks for it.
-    pub(super) fn current() -> Self {
-        Self::new(Level::current(), Bf16::asked_for())
+/// How operands of f32 are converted to bf16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Conversion {
+    /// Each element is rounded.
+    Rounded(Bf16),
+    /// Each element is split into parts, for the tiles of AMX: the product is as exact as in f32.
+    Split,
+}
+
+impl Conversion {
+    /// Rounding if [`with_product_precision`](crate::with_product_precision) asks for bf16; else splitting, if tiles
+    /// are in use.
+    fn current() -> Option<Self> {
+        let split = || (Bf16::current() == Some(Bf16::Amx)).then_some(Self::Split);
+        Bf16::asked_for().map(Self::Rounded).or_else(split)
     }
 
-    pub(super) fn new(level: Level, bf16: Option<Bf16>) -> Self {
-        Self { exact: Kernel::new(level), rounding: bf16.and_then(rounding) }
-    }
-
-    pub(super) fn round(&self) -> bool {
-        self.rounding.is_some()
-    }
-
-    pub(super) fn of(&self, method: Method) -> &Kernel<T> {
-        match (&self.rounding, method) {
-            (Some(rounding), Method::RoundedStrips) => rounding,
-            _ => &self.exact,
+    /// The kernel that converts in this way. There is none for f64, and those of AMX are for Linux only.
+    fn kernel<T: Lanes>(self) -> Option<Kernel<T>> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let kernel: &dyn std::any::Any = match self {
+                Self::Rounded(Bf16::Avx512) => &bf16::AVX512,
+                #[cfg(target_os = "linux")]
+                Self::Rounded(Bf16::Amx) => &amx::ROUNDED,
+                #[cfg(target_os = "linux")]
+                Self::Split => &amx::SPLIT,
+                #[cfg(not(target_os = "linux"))]
+                Self::Rounded(Bf16::Amx) | Self::Split => return None,
+            };
+            kernel.downcast_ref().copied()
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        match self {
+            Self::Rounded(Bf16::Avx512 | Bf16::Amx) | Self::Split => None,
         }
     }
 }
 
-/// The kernel that rounds operands to bf16. There is none for f64, and that of AMX is for Linux only.
-fn rounding<T: Lanes>(instructions: Bf16) -> Option<Kernel<T>> {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let kernel: &dyn Any = match instructions {
-            Bf16::Avx512 => &bf16::AVX512,
-            #[cfg(target_os = "linux")]
-            Bf16::Amx => &amx::AMX,
-            #[cfg(not(target_os = "linux"))]
-            Bf16::Amx => return None,
-        };
-        kernel.downcast_ref().copied()
+impl<T: Lanes> Kernels<T> {
+    /// Those of the instruction sets in use and of the precision that is asked for.
+    pub(super) fn current() -> Self {
+        Self::new(Level::current(), Conversion::current())
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    match instructions {
-        Bf16::Avx512 | Bf16::Amx => None,
+
+    pub(super) fn new(level: Level, conversion: Option<Conversion>) -> Self {
+        let converting = conversion.and_then(Conversion::kernel);
+        Self { vectors: Kernel::new(level), converting }
+    }
+
+    pub(super) fn of(&self, method: Method) -> &Kernel<T> {
+        match (&self.converting, method) {
+            (Some(converting), Method::ConvertedStrips) => converting,
+            _ => &self.vectors,
+        }
     }
 }

@@ -24,7 +24,8 @@
 //! and B few columns. Products of up to 8 rows with contiguous columns are computed by `dots` instead.
 //!
 //! Where [`with_product_precision`](crate::with_product_precision) asks for bf16, large products of f32 are computed by
-//! `bf16` or `amx`, which round A and B while they pack them. All other loops are the same.
+//! `bf16` or `amx`, which round A and B while they pack them. Where the processor has AMX, large products are computed by
+//! it in f32 as well: `amx` then splits each element of A and B into parts of bf16. All other loops are the same.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod amx;
@@ -35,6 +36,10 @@ mod dots;
 mod kernel;
 mod kernels;
 mod pack;
+#[cfg(target_arch = "x86_64")]
+mod pairs;
+#[cfg(target_arch = "x86_64")]
+mod panels;
 mod share;
 mod strip;
 #[cfg(test)]
@@ -43,12 +48,13 @@ mod transpose;
 
 use std::ops::Range;
 
-use kernels::Kernels;
+use kernel::Kernel;
+use kernels::{Conversion, Kernels};
 use pulp::bytemuck::cast_slice_mut;
 
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::simd::Level;
-use crate::backend::simd::bf16::{Bf16, rounded};
+use crate::backend::simd::bf16::{Bf16, rounded, widened};
 use crate::backend::simd::vector::Lanes;
 use crate::backend::simd::vectorised;
 
@@ -86,8 +92,8 @@ enum Base<'a, T> {
 #[derive(Clone, Copy, Debug)]
 enum Method {
     Strips,
-    /// As `Strips`, with operands rounded to bf16.
-    RoundedStrips,
+    /// As `Strips`, with operands converted to bf16, see [`Conversion`].
+    ConvertedStrips,
     Dots,
     /// The sum of B's rows: A counts as a row of ones and is not read.
     Rows,
@@ -200,28 +206,29 @@ impl<'a, T: Lanes> Product<'a, T> {
         Self { base: Base::Itself, ..self }
     }
 
-    /// With operands rounded to bf16, in f32 only.
-    fn rounded(self) -> Self {
-        Self { method: Method::RoundedStrips, ..self }
+    /// With operands converted to bf16, in f32 only.
+    fn converted(self) -> Self {
+        Self { method: Method::ConvertedStrips, ..self }
     }
 
-    /// With operands rounded to bf16, where that is asked for and faster.
-    fn rounded_if_faster(self, kernels: &Kernels<T>) -> Self {
-        if kernels.round() && self.gains_from_rounding() { self.rounded() } else { self }
-    }
-
-    fn is_rounded(&self) -> bool {
-        matches!(self.method, Method::RoundedStrips)
-    }
-
-    /// Whether the product gains more from the rate of bf16 than rounding its operands costs. A function of its shape,
+    /// With operands converted to bf16, where there is a kernel for it and it is faster. This is a function of the shape,
     /// so that equal products take equal paths.
-    fn gains_from_rounding(&self) -> bool {
-        /// The fewest elements of each axis.
-        const FEWEST: usize = 32;
-        let is_large = |n: usize| n >= FEWEST;
-        matches!(self.method, Method::Strips)
-            && [self.a.rows(), self.a.columns(), self.b.columns()].into_iter().all(is_large)
+    fn converted_if_faster(self, kernels: &Kernels<T>) -> Self {
+        let is_faster = |kernel: &Kernel<T>| self.gains_from_conversion(kernel.fewest);
+        if kernels.converting.as_ref().is_some_and(is_faster) { self.converted() } else { self }
+    }
+
+    fn is_converted(&self) -> bool {
+        matches!(self.method, Method::ConvertedStrips)
+    }
+
+    /// Whether the product gains more from a kernel that converts than converting its operands costs: A is packed once
+    /// for all columns of C and B once for all rows, of which there must be the `fewest`.
+    fn gains_from_conversion(&self, fewest: usize) -> bool {
+        /// The least depth.
+        const SHALLOWEST: usize = 32;
+        let (rows, columns, depth) = (self.a.rows(), self.b.columns(), self.a.columns());
+        matches!(self.method, Method::Strips) && rows.min(columns) >= fewest && depth >= SHALLOWEST
     }
 
     /// A block of the product.
@@ -246,8 +253,8 @@ pub(crate) struct RoundedProducts<T: 'static>(Kernels<T>);
 impl<T: Lanes> RoundedProducts<T> {
     /// There are none for f64.
     pub(crate) fn with(instructions: Bf16) -> Option<Self> {
-        let kernels = Kernels::new(Level::current(), Some(instructions));
-        kernels.round().then_some(Self(kernels))
+        let kernels = Kernels::new(Level::current(), Some(Conversion::Rounded(instructions)));
+        kernels.converting.is_some().then_some(Self(kernels))
     }
 
     /// Rounds each of `x`, as packing does.
@@ -257,7 +264,7 @@ impl<T: Lanes> RoundedProducts<T> {
             #[inline(always)]
             |x| {
                 for x in cast_slice_mut::<T, f32>(x) {
-                    *x = f32::from_bits(u32::from(rounded(*x)) << 16);
+                    *x = widened(rounded(*x));
                 }
             },
         );
@@ -265,12 +272,12 @@ impl<T: Lanes> RoundedProducts<T> {
 
     /// C = A B
     pub(crate) fn store(&self, a: Matrix<'_, T>, b: Matrix<'_, T>, c: MatrixMut<'_, T>) {
-        Product::of(a, b).rounded().run(&self.0, &mut c.into());
+        Product::of(a, b).converted().run(&self.0, &mut c.into());
     }
 
     /// C += A B
     pub(crate) fn add(&self, a: Matrix<'_, T>, b: Matrix<'_, T>, c: MatrixMut<'_, T>) {
-        Product::of(a, b).rounded().accumulated().run(&self.0, &mut c.into());
+        Product::of(a, b).converted().accumulated().run(&self.0, &mut c.into());
     }
 }
 
@@ -290,7 +297,7 @@ impl<T: Lanes> SerialProducts<T> {
     pub(crate) fn store(&self, product: Product<'_, T>, c: MatrixMut<'_, T>) {
         let (rows, columns) = (product.a.rows(), product.b.columns());
         assert_eq!((rows, columns), (c.rows(), c.columns()), "the shape of the product and of C");
-        product.rounded_if_faster(&self.0).run(&self.0, &mut c.into());
+        product.converted_if_faster(&self.0).run(&self.0, &mut c.into());
     }
 }
 
@@ -304,7 +311,7 @@ pub(crate) fn store_all<T: Lanes>(mut products: Vec<(Product<'_, T>, Target<'_, 
         let (rows, columns) = (product.a.rows(), product.b.columns());
         let stored = (target.c.rows(), target.c.columns());
         assert_eq!((rows, columns), stored, "the shape of the product and of where it is stored");
-        *product = product.rounded_if_faster(&kernels);
+        *product = product.converted_if_faster(&kernels);
     }
     share::run_all(&kernels, products);
 }

@@ -41,7 +41,7 @@ pub(super) struct Strided<T> {
 }
 
 /// Contiguous rows that are prefetched: the first element, the distance between rows, and how many elements to advance
-/// for each packed element of this strip. The addresses may be invalid.
+/// for each `depth_unit` of this strip. The addresses may be invalid.
 #[derive(Clone, Copy)]
 pub(super) struct NextRows<T> {
     pub(super) first: *const T,

@@ -9,7 +9,8 @@ use crate::backend::product_precision::{ProductPrecision, product_precision};
 pub(crate) enum Bf16 {
     /// VDPBF16PS, of AVX-512: 32 products of vectors.
     Avx512,
-    /// TDPBF16PS, of AMX: 8,192 products of tiles. On Linux only, and only where there is VDPBF16PS too.
+    /// TDPBF16PS, of AMX: 8,192 products of tiles. On Linux only, and only where there is VDPBF16PS too. Large products
+    /// of f32 are computed by it as well.
     Amx,
 }
 
@@ -66,6 +67,23 @@ pub(crate) fn rounded(x: f32) -> u16 {
         bits + 0x7fff + (bits >> 16 & 1)
     };
     (kept >> 16) as u16
+}
+
+/// The bits of the nearest bf16, and of those nearest to what the parts before leave of x. Three parts hold the 24
+/// significant bits of an f32.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn parts<const PARTS: usize>(mut x: f32) -> [u16; PARTS] {
+    std::array::from_fn(|_| {
+        let part = rounded(x);
+        x -= widened(part);
+        part
+    })
+}
+
+/// A bf16 as f32.
+#[inline(always)]
+pub(crate) fn widened(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
 }
 
 #[cfg(target_arch = "x86_64")]

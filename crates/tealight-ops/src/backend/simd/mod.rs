@@ -103,10 +103,14 @@ impl Level {
     }
 }
 
-/// The instruction set of f32 on this CPU: `portable`, `neon`, `avx2` or `avx512`. The last bits of matrix products
-/// depend on it.
+/// The instruction set of f32 on this CPU: `portable`, `neon`, `avx2` or `avx512`; or `amx_bf16` if large matrix products
+/// are computed by it, from operands that are split into parts of bf16, and all else by `avx512`. The last bits of
+/// matrix products depend on it.
 pub fn instructions() -> &'static str {
-    Level::current().name()
+    match InUse::current() {
+        InUse { bf16: Some(Bf16::Amx), .. } => Bf16::Amx.name(),
+        InUse { level, .. } => level.name(),
+    }
 }
 
 /// The instruction set that computes matrix products in bf16 on this CPU: `avx512_bf16` or `amx_bf16`. `None` if this

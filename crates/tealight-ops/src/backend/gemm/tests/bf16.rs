@@ -6,7 +6,8 @@ use crate::{ProductPrecision, with_product_precision};
 
 /// The kernels of this processor that round.
 fn rounding_kernels() -> impl Iterator<Item = (Bf16, Kernels<f32>)> {
-    Bf16::available().iter().map(|&bf16| (bf16, Kernels::new(Level::Avx512, Some(bf16))))
+    let kernels = |bf16| Kernels::new(Level::Avx512, Some(Conversion::Rounded(bf16)));
+    Bf16::available().iter().map(move |&bf16| (bf16, kernels(bf16)))
 }
 
 /// How a kernel sums an element of a product.
@@ -14,19 +15,20 @@ pub(super) struct Order {
     /// The greatest depth of a block.
     pub(super) block_depth: usize,
     pub(super) depth_unit: usize,
-    /// The sum over a block, of a row of A and a column of B.
+    /// The sum over a block, of a row of A and a column of B before they are converted.
     pub(super) sum: fn(&[f32], &[f32]) -> f32,
 }
 
 const PAIRS: Order = Order { block_depth: 1024, depth_unit: 2, sum: by_pairs };
 
-/// The nearest bf16, as f32.
-pub(super) fn near(x: f64) -> f32 {
-    f32::from_bits(u32::from(rounded(x as f32)) << 16)
+/// The nearest bf16 of each, as f32.
+pub(super) fn near(x: &[f32]) -> Vec<f32> {
+    x.iter().map(|&x| widened(rounded(x))).collect()
 }
 
 /// One element of a product, in the order of VDPBF16PS: of each pair the second product is added first.
 fn by_pairs(row: &[f32], column: &[f32]) -> f32 {
+    let [row, column] = [row, column].map(near);
     let pairs = row.chunks(2).zip(column.chunks(2));
     pairs.fold(0., |sum, (a, b)| {
         let odd = if a.len() == 2 { a[1].mul_add(b[1], sum) } else { sum };
@@ -43,8 +45,8 @@ impl Order {
         (base, scale): (f32, f32),
     ) -> f32 {
         parts(a.shape.1, self.block_depth, self.depth_unit).fold(base, |base, block| {
-            let row: Vec<_> = block.clone().map(|p| near(a.at(i, p))).collect();
-            let column: Vec<_> = block.map(|p| near(b.at(p, j))).collect();
+            let row: Vec<_> = block.clone().map(|p| a.at(i, p) as f32).collect();
+            let column: Vec<_> = block.map(|p| b.at(p, j) as f32).collect();
             (self.sum)(&row, &column).mul_add(scale, base)
         })
     }
@@ -91,7 +93,7 @@ pub(super) fn compare(
     let scale: f32 = draw.number();
     let row = draw.numbers::<f32>(n);
     let before = draw.numbers::<f32>(m * n);
-    let product = Product::of(a.view(), b.view()).scaled(scale).rounded();
+    let product = Product::of(a.view(), b.view()).scaled(scale).converted();
     for (product, base) in [(product, 0), (product.accumulated(), 1), (product.plus_row(&row), 2)] {
         let mut c = before.clone();
         product.run(kernels, &mut MatrixMut::new(&mut c, (m, n)).into());
@@ -120,7 +122,7 @@ fn the_bits_of_rounded_products_do_not_depend_on_the_number_of_threads() {
         for (a_strides, b_strides) in [((k, 1), (1, k)), ((1, m), (n, 1))] {
             let a = GappedMatrix::<f32>::with_strides(&mut draw, (m, k), a_strides);
             let b = GappedMatrix::<f32>::with_strides(&mut draw, (k, n), b_strides);
-            let product = Product::of(a.view(), b.view()).rounded();
+            let product = Product::of(a.view(), b.view()).converted();
             for (_, kernels) in rounding_kernels() {
                 let here = on_threads(1, &kernels, product, (m, n));
                 for n_threads in [2, 3, 8] {

@@ -1,0 +1,200 @@
+//! The sums of a block of C, by tiles: one loop for rounded operands, one for split ones.
+
+#![expect(unsafe_code, reason = "instructions that Rust does not have")]
+
+use std::arch::asm;
+
+use super::{SIDE, Sums, WIDTH};
+use crate::backend::gemm::strip::Strip;
+
+/// What elements of A and B are packed as.
+pub(super) trait Operands {
+    /// A B, for a panel of B.
+    ///
+    /// # Safety
+    /// A and B are packed in this way, and the tiles have their shapes.
+    unsafe fn multiply(sums: &mut Sums, strip: &Strip<f32>, b: *const f32, ahead: &Ahead);
+}
+
+/// Rounded to bf16: one part.
+pub(super) struct Rounded;
+
+/// Split into three parts of bf16, of which six of the nine products are added: a₀b₂, a₀b₁, a₁b₁, a₁b₀, a₀b₀ and
+/// a₂b₀. In this order each product needs one part of A or of B that is not loaded yet.
+pub(super) struct Split;
+
+/// What is prefetched while sums are computed: two rows of A that are read after this strip, and the rows of C that are
+/// written with these sums.
+pub(super) struct Ahead {
+    next: [*const f32; 2],
+    first: *const f32,
+    last: *const f32,
+    row_bytes: usize,
+}
+
+impl Ahead {
+    /// For `block` of `n_blocks` of columns, and `n_rows` of C.
+    pub(super) fn of(strip: &Strip<f32>, block: usize, n_blocks: usize, n_rows: usize) -> Self {
+        let (c, row_stride) = strip.c;
+        let first = c.cast_const().wrapping_add(block * WIDTH);
+        Self {
+            next: strip.next.rows(block, n_blocks, n_rows),
+            first,
+            last: first.wrapping_add((n_rows - 1) * row_stride),
+            row_bytes: row_stride * size_of::<f32>(),
+        }
+    }
+}
+
+/// Prefetches the two lines of a row of C, and goes on to the next row, if there is one.
+macro_rules! prefetch_c {
+    () => {
+        "prefetchw [{c}]
+         prefetchw [{c} + 64]
+         add {c}, {c_row_bytes}
+         cmp {c}, {c_last}
+         cmova {c}, {c_last}"
+    };
+}
+
+/// Loads tiles of A from these offsets.
+macro_rules! load_a {
+    ($($tile:literal $offset:literal),*) => {
+        concat!($("tileloadd ", $tile, ", [{a} + {a_stride} + ", $offset, "]\n"),*)
+    };
+}
+
+/// Loads tiles of B from these offsets.
+macro_rules! load_b {
+    ($($tile:literal $offset:literal),*) => {
+        concat!($("tileloadd ", $tile, ", [{b} + {stride} + ", $offset, "]\n"),*)
+    };
+}
+
+/// Prefetches four lines of A or B from each of these offsets on.
+macro_rules! prefetch {
+    ($register:literal $($offset:literal)*) => {
+        concat!($(
+            "prefetcht0 [{", $register, "} + ", $offset, "]\n",
+            "prefetcht0 [{", $register, "} + ", $offset, " + 64]\n",
+            "prefetcht0 [{", $register, "} + ", $offset, " + 128]\n",
+            "prefetcht0 [{", $register, "} + ", $offset, " + 192]\n",
+        )*)
+    };
+}
+
+/// Adds the products of both tiles of A and of B. After each, lines of A and of B are prefetched from its offset on.
+macro_rules! add_products {
+    ($first:literal $second:literal $third:literal $fourth:literal) => {
+        concat!(
+            "tdpbf16ps tmm0, tmm4, tmm6\n",
+            prefetch!("a" $first),
+            prefetch!("b" $first),
+            "tdpbf16ps tmm1, tmm4, tmm7\n",
+            prefetch!("a" $second),
+            prefetch!("b" $second),
+            "tdpbf16ps tmm2, tmm5, tmm6\n",
+            prefetch!("a" $third),
+            prefetch!("b" $third),
+            "tdpbf16ps tmm3, tmm5, tmm7\n",
+            prefetch!("a" $fourth),
+            prefetch!("b" $fourth),
+        )
+    };
+}
+
+/// The sums over all depths: for each 32 of them, `$line`s; then what is ahead is prefetched. A and B have `$bytes` for
+/// 32 depths.
+macro_rules! sum_tiles {
+    ($sums:ident, $strip:ident, $b:ident, $ahead:ident, $bytes:literal, $($line:expr)*) => {
+        asm!(
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "test {n_tiles}, {n_tiles}",
+            "jz 3f",
+            "2:",
+            $($line,)*
+            prefetch_c!(),
+            prefetch_c!(),
+            prefetch_c!(),
+            "prefetcht1 [{next}]",
+            "prefetcht1 [{next} + 64]",
+            "prefetcht1 [{other}]",
+            "prefetcht1 [{other} + 64]",
+            concat!("add {a}, ", $bytes),
+            concat!("add {b}, ", $bytes),
+            "add {next}, {step}",
+            "add {other}, {step}",
+            "dec {n_tiles}",
+            "jnz 2b",
+            "3:",
+            "tilestored [{sums} + {stride}], tmm0",
+            "tilestored [{sums} + {stride} + 64], tmm1",
+            "tilestored [{sums} + {stride} + 2048], tmm2",
+            "tilestored [{sums} + {stride} + 2112], tmm3",
+            n_tiles = inout(reg) $strip.depth * size_of::<[f32; WIDTH]>() / $bytes => _,
+            a = inout(reg) $strip.a.first => _,
+            b = inout(reg) $b => _,
+            next = inout(reg) $ahead.next[0] => _,
+            other = inout(reg) $ahead.next[1] => _,
+            c = inout(reg) $ahead.first => _,
+            c_last = in(reg) $ahead.last,
+            c_row_bytes = in(reg) $ahead.row_bytes,
+            step = in(reg) size_of::<f32>() * $strip.next.step,
+            a_stride = in(reg) size_of::<[f32; SIDE]>(),
+            stride = in(reg) size_of::<[f32; WIDTH]>(),
+            sums = in(reg) $sums.0.as_mut_ptr(),
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        )
+    };
+}
+
+impl Operands for Rounded {
+    unsafe fn multiply(sums: &mut Sums, strip: &Strip<f32>, b: *const f32, ahead: &Ahead) {
+        // SAFETY: the loop reads the tiles of A and B of all depths, and all rows of the sums are written. Prefetching
+        // accepts any address. The label after the loop serves a product without depth.
+        unsafe {
+            sum_tiles! { sums, strip, b, ahead, 2048,
+                load_a!("tmm4" 0)
+                load_b!("tmm6" 0)
+                "tdpbf16ps tmm0, tmm4, tmm6"
+                prefetch!("b" 2048 2304)
+                load_b!("tmm7" 64)
+                "tdpbf16ps tmm1, tmm4, tmm7"
+                prefetch!("b" 2560 2816)
+                load_a!("tmm5" 1024)
+                "tdpbf16ps tmm2, tmm5, tmm6"
+                prefetch!("b" 3072 3328)
+                "tdpbf16ps tmm3, tmm5, tmm7"
+                prefetch!("b" 3584 3840)
+            }
+        }
+    }
+}
+
+impl Operands for Split {
+    unsafe fn multiply(sums: &mut Sums, strip: &Strip<f32>, b: *const f32, ahead: &Ahead) {
+        // SAFETY: as above.
+        unsafe {
+            sum_tiles! { sums, strip, b, ahead, 6144,
+                load_a!("tmm4" 0, "tmm5" 1024)
+                load_b!("tmm6" 4096, "tmm7" 4160)
+                add_products!(6144 6400 6656 6912)
+                load_b!("tmm6" 2048, "tmm7" 2112)
+                add_products!(7168 7424 7680 7936)
+                load_a!("tmm4" 2048, "tmm5" 3072)
+                add_products!(8192 8448 8704 8960)
+                load_b!("tmm6" 0, "tmm7" 64)
+                add_products!(9216 9472 9728 9984)
+                load_a!("tmm4" 0, "tmm5" 1024)
+                add_products!(10240 10496 10752 11008)
+                load_a!("tmm4" 4096, "tmm5" 5120)
+                add_products!(11264 11520 11776 12032)
+            }
+        }
+    }
+}
