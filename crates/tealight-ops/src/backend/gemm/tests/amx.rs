@@ -48,6 +48,12 @@ fn kernels() -> Vec<(Kernels<f32>, &'static Order)> {
     kernels.into_iter().map(|(kernel, order)| (with_vectors(kernel), order)).collect()
 }
 
+/// The kernel that splits operands, and packs them element by element.
+fn splitting() -> Kernels<f32> {
+    let (kernels, _) = kernels().swap_remove(1);
+    kernels
+}
+
 /// Denormal numbers are zero.
 fn flushed(x: f32) -> f32 {
     if x.is_subnormal() { 0_f32.copysign(x) } else { x }
@@ -152,7 +158,7 @@ fn denormal_products_are_zero() {
 #[test]
 fn split_operands_are_as_exact_as_fused_multiply_adds() {
     let mut draw = Draw(27);
-    let (split, _) = kernels().swap_remove(1);
+    let split = splitting();
     let level = *Level::available().last().expect("a level");
     for (m, n, k) in [(33, 65, 32), (37, 41, 311), (32, 33, 1_301)] {
         let (a, b) = (
@@ -181,7 +187,7 @@ fn split_operands_are_as_exact_as_fused_multiply_adds() {
 
 #[test]
 fn operands_of_large_products_only_are_split() {
-    let (kernels, _) = kernels().swap_remove(1);
+    let kernels = splitting();
     let is_split = |(m, n, k)| {
         let (a, b) = (vec![0.; m * k], vec![0.; k * n]);
         let product = Product::of(Matrix::new(&a, (m, k)), Matrix::new(&b, (k, n)));
