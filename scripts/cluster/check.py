@@ -111,7 +111,7 @@ class Checks:
 
     def control(self, mpi):
         program = [sys.executable, ROOT / "scripts/cluster/allreduce.py"]
-        environment = {"MPI_LIBRARY": str(mpi.library)}
+        environment = {"MPI_LIBRARY": str(mpi.shared_object)}
         outputs = [Job(mpi, [(n, program)], self.folder(), environment).wait().output for n in [1, *SIZES]]
         words = [output.split() for output in outputs]
         if any(len(line) != 4 for line in words):
@@ -323,7 +323,7 @@ class Checks:
         parts = [(4, [*weather, "--runs", "/dev/null/runs"])]
         self.refused(mpi, "no directory for the run", parts, ["/dev/null/runs"])
 
-        singleton = {"SLURM_STEP_NUM_TASKS": "2", "PATH": mpi.environment()["PATH"], "TEALIGHT_MPI": str(mpi.library)}
+        singleton = {"SLURM_STEP_NUM_TASKS": "2", "PATH": mpi.environment()["PATH"], "TEALIGHT_MPI": str(mpi.shared_object)}
         alone = folder / "singleton"
         ended = Job.plain(weather, alone, mpi.environment() | singleton).wait()
         self.told(f"{mpi.name}: one of 2 processes of srun, started without PMI", ended, ["srun"], alone)
@@ -333,7 +333,7 @@ class Checks:
     def unlike_library(self, mpi, other, command):
         """Open MPI 5 understands the launcher of Open MPI 4: then the run must be right."""
         folder = self.folder()
-        ended = Job(mpi, [(2, command)], folder, {"TEALIGHT_MPI": str(other.library)}).wait(60)
+        ended = Job(mpi, [(2, command)], folder, {"TEALIGHT_MPI": str(other.shared_object)}).wait(60)
         if ended.status == 0:
             expected, _ = self.reference(WEATHER, [*ALL, *steps(9, 3)])
             fault = difference(folder / "runs/run", expected)

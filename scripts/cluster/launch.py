@@ -24,7 +24,7 @@ class Mpi:
 
     name: str
     prefix: Path
-    library: Path
+    shared_object: Path
     is_open_mpi: bool
     # Whether TEALIGHT_MPI names the library.
     is_named: bool = False
@@ -49,7 +49,7 @@ class Mpi:
                 "OMPI_MCA_mpi_yield_when_idle": "1",
             }
         if self.is_named:
-            environment["TEALIGHT_MPI"] = str(self.library)
+            environment["TEALIGHT_MPI"] = str(self.shared_object)
         return environment
 
 
@@ -80,7 +80,7 @@ def find(prefixes):
         found.append(mpi)
         standard = library.with_name("libmpi_abi.so.1")
         if standard.exists():
-            found.append(replace(mpi, name=f"{name} with the ABI of MPI 5", library=standard, is_named=True))
+            found.append(replace(mpi, name=f"{name} with the ABI of MPI 5", shared_object=standard, is_named=True))
     return found
 
 

@@ -144,7 +144,7 @@ def modelled(n_ranks, n_parameters, bandwidth, latency):
 
 def measured(checks, mpi, settings):
     """Bytes per second in one direction, and seconds of a short message, between two nodes."""
-    program = ["env", f"MPI_LIBRARY={mpi.library}", sys.executable, ROOT / "scripts/cluster/pingpong.py"]
+    program = ["env", f"MPI_LIBRARY={mpi.shared_object}", sys.executable, ROOT / "scripts/cluster/pingpong.py"]
     ended = job(mpi, 2, program, checks.folder(), settings).wait()
     if "measured" not in ended.output:
         sys.exit(f"the job fails: {ended.last_lines(8)}")

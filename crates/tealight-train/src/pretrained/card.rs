@@ -17,7 +17,7 @@ pub struct Card<'a> {
     /// The task of the model.
     pub purpose: &'a Purpose,
     /// `transformers`, `tealight` or `onnx`.
-    pub library: &'static str,
+    pub library_name: &'static str,
     /// Why `transformers` cannot load the model, if it cannot.
     pub reason: Option<&'a str>,
     /// Number of scalars in all parameters.
@@ -55,7 +55,7 @@ pub struct Data {
 impl Card<'_> {
     /// The card as Markdown.
     pub fn markdown(&self) -> String {
-        let Self { library, n_parameters, .. } = self;
+        let Self { library_name, n_parameters, .. } = self;
         let Provenance { name, metrics, config, .. } = self.provenance;
         let mut text = format!("---\n{}---\n\n# {name}\n\n", self.metadata());
         let verb = if config.is_some() { "trained" } else { "written" };
@@ -66,7 +66,7 @@ impl Card<'_> {
         if let Some(reason) = self.reason {
             let _ = write!(text, "\n`transformers` has no class for it: {reason}.\n");
         }
-        let _ = write!(text, "\n## Use\n\n```sh\n{}\n```\n", usage(self.purpose, library));
+        let _ = write!(text, "\n## Use\n\n```sh\n{}\n```\n", usage(self.purpose, library_name));
         if !metrics.is_empty() {
             text.push_str("\n## Results\n\n| metric | value |\n| --- | ---: |\n");
             for (metric, value) in metrics {
@@ -93,7 +93,7 @@ impl Card<'_> {
         if let Some(license) = license {
             let _ = writeln!(text, "license: {}", quoted(license));
         }
-        let _ = writeln!(text, "library_name: {}", self.library);
+        let _ = writeln!(text, "library_name: {}", self.library_name);
         if let Some(tag) = pipeline_tag(self.purpose) {
             let _ = writeln!(text, "pipeline_tag: {tag}");
         }
@@ -144,9 +144,9 @@ fn pipeline_tag(purpose: &Purpose) -> Option<&'static str> {
 }
 
 /// A command that uses the exported model.
-fn usage(purpose: &Purpose, library: &str) -> &'static str {
+fn usage(purpose: &Purpose, library_name: &str) -> &'static str {
     match purpose {
-        _ if library == "onnx" => {
+        _ if library_name == "onnx" => {
             "python -c 'import onnxruntime; onnxruntime.InferenceSession(\"onnx/model.onnx\")'"
         }
         Purpose::MaskedLm(_) => "tealight fill-mask FOLDER \"… [MASK] …\"",
@@ -180,7 +180,7 @@ mod tests {
         let card = Card {
             provenance: &provenance,
             purpose,
-            library: "tealight",
+            library_name: "tealight",
             reason: Some("`model.position.kind` = \"rotary\""),
             n_parameters: 12,
         };

@@ -99,7 +99,7 @@ impl Pretrained {
     /// # Errors
     /// If `to` exists and is not empty, among others: no file is overwritten.
     pub fn export(&self, to: &Path, format: &Format, provenance: &Provenance) -> Result<()> {
-        let (library, reason, mut files) = match format {
+        let (library_name, reason, mut files) = match format {
             Format::Onnx { expressed, cache } => {
                 let reason = expressed.as_ref().err().map(String::as_str);
                 ("onnx", reason, self.onnx_files(expressed.as_deref().ok(), *cache)?)
@@ -118,7 +118,7 @@ impl Pretrained {
             files.extend(self.generation_file()?);
         }
         let n_parameters = self.weights.values().map(|tensor| tensor.elem_count() as u64).sum();
-        let card = Card { provenance, purpose: &self.purpose, library, reason, n_parameters };
+        let card = Card { provenance, purpose: &self.purpose, library_name, reason, n_parameters };
         files.push(("README.md".to_owned(), card.markdown().into_bytes()));
         files::write_directory(to, &files)
     }

@@ -135,7 +135,7 @@ pub(crate) fn parallelism(text: &str) -> Result<usize, String> {
 }
 
 /// Parses an integer within these limits.
-pub(crate) fn integer(text: &str, limits: RangeInclusive<usize>) -> Result<usize, String> {
+fn integer(text: &str, limits: RangeInclusive<usize>) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| limits.contains(number));
     let (first, last) = limits.into_inner();
     number.ok_or_else(|| format!("expected an integer from {first} to {last}"))

@@ -1,8 +1,8 @@
 //! Products whose operands are rounded to bf16 while they are packed, by AVX-512. Sums are f32.
 //!
-//! A packed element is a pair. Where the depth ends within a pair, the other half is zero in A and in B. The
-//! micro-kernel is that of f32 with pairs for elements: VDPBF16PS adds both products of a pair, first that of the upper
-//! halves.
+//! A packed element is a pair of bf16 (see [`pairs`](super::pairs)). Where the depth ends within a pair, the other half
+//! is zero in A and in B. The micro-kernel is that of f32 with pairs for elements: VDPBF16PS adds both products of a
+//! pair, first that of the upper halves.
 
 #![expect(unsafe_code, reason = "instructions that pulp does not have, and masked loads")]
 

@@ -35,7 +35,8 @@ impl Conversion {
         Bf16::asked_for().map(Self::Rounded).or_else(split)
     }
 
-    /// The kernel that converts in this way. There is none for f64, and those of AMX are for Linux only.
+    /// The kernel for this conversion. `None` for f64, for AMX on systems other than Linux, and on other processors than
+    /// x86-64.
     fn kernel<T: Lanes>(self) -> Option<Kernel<T>> {
         #[cfg(target_arch = "x86_64")]
         {

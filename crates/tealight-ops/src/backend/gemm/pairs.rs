@@ -1,4 +1,5 @@
-//! Pairs: the bf16 of two consecutive depths in 32 bits, that of the first in the lower half.
+//! Packs f32 as pairs of bf16. A pair is a `u32`: its lower half holds the bf16 of an element of A or B at one depth, its
+//! upper half that at the next depth.
 //!
 //! Rounding is to nearest, ties to even; denormal numbers become zero (VCVTNE2PS2BF16). An element is packed as one
 //! bf16, or split into three parts whose sum is the element: each is the bf16 nearest to what the parts before leave.

@@ -54,9 +54,8 @@ with_bf16! {
                     // SAFETY: as for this function.
                     let parts = unsafe { split::<PARTS>(low, high) };
                     for (part, pairs) in parts.into_iter().enumerate() {
-                        let to = &mut panel[packed_row::<PARTS>(pair, part) * WIDTH + half * LANES..][..LANES];
-                        // SAFETY: `to` has as many elements.
-                        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), interleaved(pairs)) };
+                        // SAFETY: as for this function.
+                        unsafe { store(panel, packed_row::<PARTS>(pair, part), half, interleaved(pairs)) };
                     }
                 }
             }
@@ -78,11 +77,10 @@ with_bf16! {
                     for (part, lines) in parts.into_iter().enumerate() {
                         // SAFETY: as for this function.
                         let square = unsafe { transposed_pairs(lines) };
-                        let rows = panel[packed_row::<PARTS>(p, part) * WIDTH..].chunks_exact_mut(WIDTH);
-                        for (to, row) in rows.zip(square).take(n_here) {
-                            let to = &mut to[half * LANES..][..LANES];
-                            // SAFETY: `to` has as many elements.
-                            unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), row) };
+                        let first = packed_row::<PARTS>(p, part);
+                        for (x, pairs) in square.into_iter().enumerate().take(n_here) {
+                            // SAFETY: as for this function.
+                            unsafe { store(panel, first + x, half, pairs) };
                         }
                     }
                 }
@@ -109,6 +107,16 @@ with_bf16! {
             }
         }
         parts
+    }
+}
+
+with_bf16! {
+    /// Stores pairs in the left (0) or the right (1) half of a row of a panel.
+    #[inline]
+    unsafe fn store(panel: &mut [u32], row: usize, half: usize, pairs: __m512i) {
+        let to = &mut panel[row * WIDTH + half * LANES..][..LANES];
+        // SAFETY: `to` has as many elements.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), pairs) };
     }
 }
 

@@ -93,7 +93,7 @@ impl Library {
         // SAFETY: the function writes a handle, and takes the id by value.
         let status = unsafe { init(&raw mut handle, n_ranks, Id(id), rank) };
         self.check("ncclCommInitRank", status)?;
-        Ok(Job { library: self, handle: Mutex::new(Owned(handle)) })
+        Ok(Job { nccl: self, handle: Mutex::new(Owned(handle)) })
     }
 
     fn check(&self, function: &'static str, status: c_int) -> Result<(), CommunicationError> {
@@ -151,7 +151,7 @@ unsafe impl Send for Owned {}
 
 /// A rank among the others. It is not left: NCCL would wait for the others, which a rank that fails must not do.
 pub(super) struct Job {
-    library: Library,
+    nccl: Library,
     handle: Mutex<Owned>,
 }
 
@@ -176,22 +176,22 @@ impl Job {
         stream: Stream,
     ) -> Result<(), CommunicationError> {
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        let Functions { group_start, group_end, send, recv, .. } = self.library.functions;
+        let Functions { group_start, group_end, send, recv, .. } = self.nccl.functions;
         // SAFETY: it takes nothing.
-        self.library.check("ncclGroupStart", unsafe { group_start() })?;
+        self.nccl.check("ncclGroupStart", unsafe { group_start() })?;
         for Transfer { peer, address, n_bytes } in sent {
             let from = std::ptr::with_exposed_provenance(*address as usize);
             // SAFETY: the caller's promise.
             let status = unsafe { send(from, *n_bytes, BYTE, int(*peer), handle.0, stream) };
-            self.library.check("ncclSend", status)?;
+            self.nccl.check("ncclSend", status)?;
         }
         for Transfer { peer, address, n_bytes } in received {
             let to = std::ptr::with_exposed_provenance_mut(*address as usize);
             // SAFETY: the caller's promise.
             let status = unsafe { recv(to, *n_bytes, BYTE, int(*peer), handle.0, stream) };
-            self.library.check("ncclRecv", status)?;
+            self.nccl.check("ncclRecv", status)?;
         }
         // SAFETY: it takes nothing.
-        self.library.check("ncclGroupEnd", unsafe { group_end() })
+        self.nccl.check("ncclGroupEnd", unsafe { group_end() })
     }
 }

@@ -25,9 +25,9 @@
 //! # Products of f32
 //!
 //! An element is split into three parts of bf16 whose sum it is, each at most 2⁻⁸ of the part before
-//! ([`pairs`](super::pairs)). Of the nine products of parts, a₁b₂, a₂b₁ and a₂b₂ are left out: together they are at
-//! most 2⁻²³ of the product, one unit in the last place of an f32. Products of two bf16 are exact in f32, and at most 16
-//! of them are summed before they are added to c, so that sums have smaller rounding errors than those of fused
+//! ([`pairs`](super::pairs)). Of the nine products of parts, a₁b₂, a₂b₁ and a₂b₂ are left out: together they are at most
+//! about 2⁻²³ of the product, one unit in the last place of an f32. Products of two bf16 are exact in f32, and at most
+//! 16 of them are summed before they are added to c, so that sums have smaller rounding errors than those of fused
 //! multiply-adds (test `split_operands_are_as_exact_as_fused_multiply_adds`). The method is that of Henry, Tang &
 //! Heinecke 2019, <https://arxiv.org/abs/1904.06376>.
 //!
@@ -79,15 +79,14 @@ macro_rules! strips {
     ($operands:ty: $($rows:literal)*) => { &[$(strip::<$operands, $rows>),*] };
 }
 
-/// A kernel of TDPBF16PS, for operands of so many parts, in blocks of this depth and width, of so many rows and columns
-/// at least.
+/// A kernel of TDPBF16PS: [`Operands`], [`Kernel::block_depth`], [`Kernel::block_columns`] and [`Kernel::fewest`].
 macro_rules! kernel {
-    ($operands:ty, $parts:literal, $depth:expr, $columns:expr, $fewest:expr) => {
+    ($operands:ty, $depth:expr, $columns:expr, $fewest:expr) => {
         Kernel {
             width: WIDTH,
             padded_rows: WIDTH,
             depth_unit: DEPTH,
-            packed_unit: $parts * SIDE,
+            packed_unit: <$operands>::PARTS * SIDE,
             block_depth: $depth,
             block_columns: $columns,
             large_task: LARGE_TASK << 6,
@@ -95,17 +94,17 @@ macro_rules! kernel {
             height: 1,
             strips: strips!($operands: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32),
             dots: dots::<pulp::x86::V4, f32>,
-            pack_panels: pack_panels::<$parts>,
-            pack_strips: pack_strips::<$parts>,
+            pack_panels: pack_panels::<{ <$operands>::PARTS }>,
+            pack_strips: pack_strips::<{ <$operands>::PARTS }>,
         }
     };
 }
 
 /// Rounds operands to bf16. Only for processors that have TDPBF16PS, and VCVTNE2PS2BF16 for packing.
-pub(super) static ROUNDED: Kernel<f32> = kernel!(Rounded, 1, 1024, 2 * COLUMNS, 32);
+pub(super) static ROUNDED: Kernel<f32> = kernel!(Rounded, 1024, 2 * COLUMNS, 32);
 
 /// Splits operands, for products of f32. For the same processors.
-pub(super) static SPLIT: Kernel<f32> = kernel!(Split, 3, 512, COLUMNS, 128);
+pub(super) static SPLIT: Kernel<f32> = kernel!(Split, 512, COLUMNS, 128);
 
 /// The operand of LDTILECFG: the shapes of the tiles.
 #[repr(C, align(64))]
@@ -140,8 +139,8 @@ unsafe fn multiply<O: Operands>(strip: &Strip<f32>, n_rows: usize) {
     debug_assert!(strip.depth.is_multiple_of(SIDE) && strip.b.row_stride == WIDTH);
     let n_blocks = strip.columns.div_ceil(WIDTH);
     let mut sums = Sums([[0.; WIDTH]; WIDTH]);
-    // SAFETY: the shapes are valid. Nothing but `Operands::multiply` uses tiles until they are released: the compiler knows
-    // them as clobbers only.
+    // SAFETY: the shapes are valid. Nothing but `Operands::multiply` uses tiles until they are released: the compiler
+    // knows them as clobbers only.
     unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const WHOLE, options(nostack, preserves_flags)) };
     for block in 0..n_blocks {
         let b = strip.b.first.wrapping_add(block * strip.b.panel_stride);

@@ -1,4 +1,9 @@
 //! The sums of a block of C, by tiles: one loop for rounded operands, one for split ones.
+//!
+//! A tile of B that comes from the second-level cache is late (measured on Granite Rapids: the kernel waited for B in a
+//! third of a training step). While a depth is multiplied, the tiles of B of the next depth are therefore prefetched, as
+//! are the rows of C that will be written and rows of the next strip of A. A strip of split operands is larger than the
+//! first-level cache, so that the tiles of A of the next depth are prefetched, too.
 
 #![expect(unsafe_code, reason = "instructions that Rust does not have")]
 
@@ -9,6 +14,9 @@ use crate::backend::gemm::strip::Strip;
 
 /// What elements of A and B are packed as.
 pub(super) trait Operands {
+    /// The number of bf16 that an element is packed as.
+    const PARTS: usize;
+
     /// A B, for a panel of B.
     ///
     /// # Safety
@@ -16,11 +24,11 @@ pub(super) trait Operands {
     unsafe fn multiply(sums: &mut Sums, strip: &Strip<f32>, b: *const f32, ahead: &Ahead);
 }
 
-/// Rounded to bf16: one part.
+/// Rounded to bf16.
 pub(super) struct Rounded;
 
-/// Split into three parts of bf16, of which six of the nine products are added: a₀b₂, a₀b₁, a₁b₁, a₁b₀, a₀b₀ and
-/// a₂b₀. In this order each product needs one part of A or of B that is not loaded yet.
+/// Split into three parts of bf16. Six of their nine products are added, in the order a₀b₂, a₀b₁, a₁b₁, a₁b₀, a₀b₀,
+/// a₂b₀, so that after the first, each loads a part of A or of B, but not of both.
 pub(super) struct Split;
 
 /// What is prefetched while sums are computed: two rows of A that are read after this strip, and the rows of C that are
@@ -57,56 +65,49 @@ macro_rules! prefetch_c {
     };
 }
 
-/// Loads tiles of A from these offsets.
-macro_rules! load_a {
-    ($($tile:literal $offset:literal),*) => {
-        concat!($("tileloadd ", $tile, ", [{a} + {a_stride} + ", $offset, "]\n"),*)
-    };
-}
-
-/// Loads tiles of B from these offsets.
-macro_rules! load_b {
-    ($($tile:literal $offset:literal),*) => {
-        concat!($("tileloadd ", $tile, ", [{b} + {stride} + ", $offset, "]\n"),*)
+/// Loads tiles of A or B from these offsets.
+macro_rules! load {
+    ($matrix:literal: $($tile:literal $offset:literal),*) => {
+        concat!($("tileloadd ", $tile, ", [{", $matrix, "} + {", $matrix, "_stride} + ", $offset, "]\n"),*)
     };
 }
 
 /// Prefetches four lines of A or B from each of these offsets on.
 macro_rules! prefetch {
-    ($register:literal $($offset:literal)*) => {
+    ($matrix:literal: $($base:literal + $offset:literal),*) => {
         concat!($(
-            "prefetcht0 [{", $register, "} + ", $offset, "]\n",
-            "prefetcht0 [{", $register, "} + ", $offset, " + 64]\n",
-            "prefetcht0 [{", $register, "} + ", $offset, " + 128]\n",
-            "prefetcht0 [{", $register, "} + ", $offset, " + 192]\n",
+            "prefetcht0 [{", $matrix, "} + ", $base, " + ", $offset, "]\n",
+            "prefetcht0 [{", $matrix, "} + ", $base, " + ", $offset, " + 64]\n",
+            "prefetcht0 [{", $matrix, "} + ", $base, " + ", $offset, " + 128]\n",
+            "prefetcht0 [{", $matrix, "} + ", $base, " + ", $offset, " + 192]\n",
         )*)
     };
 }
 
-/// Adds the products of both tiles of A and of B. After each, lines of A and of B are prefetched from its offset on.
+/// Adds the products of both tiles of A and of B. Meanwhile, 1 KiB of A and of B is prefetched from this offset on.
 macro_rules! add_products {
-    ($first:literal $second:literal $third:literal $fourth:literal) => {
+    ($offset:literal) => {
         concat!(
             "tdpbf16ps tmm0, tmm4, tmm6\n",
-            prefetch!("a" $first),
-            prefetch!("b" $first),
+            prefetch!("a": $offset + 0),
+            prefetch!("b": $offset + 0),
             "tdpbf16ps tmm1, tmm4, tmm7\n",
-            prefetch!("a" $second),
-            prefetch!("b" $second),
+            prefetch!("a": $offset + 256),
+            prefetch!("b": $offset + 256),
             "tdpbf16ps tmm2, tmm5, tmm6\n",
-            prefetch!("a" $third),
-            prefetch!("b" $third),
+            prefetch!("a": $offset + 512),
+            prefetch!("b": $offset + 512),
             "tdpbf16ps tmm3, tmm5, tmm7\n",
-            prefetch!("a" $fourth),
-            prefetch!("b" $fourth),
+            prefetch!("a": $offset + 768),
+            prefetch!("b": $offset + 768),
         )
     };
 }
 
-/// The sums over all depths: for each 32 of them, `$line`s; then what is ahead is prefetched. A and B have `$bytes` for
-/// 32 depths.
+/// The sums over all depths. Each iteration executes the instructions `$line` for 32 depths and prefetches what is ahead.
+/// A and B each have 2 KiB per part for 32 depths.
 macro_rules! sum_tiles {
-    ($sums:ident, $strip:ident, $b:ident, $ahead:ident, $bytes:literal, $($line:expr)*) => {
+    ($sums:ident, $strip:ident, $b:ident, $ahead:ident, $($line:expr)*) => {
         asm!(
             "tilezero tmm0",
             "tilezero tmm1",
@@ -123,18 +124,18 @@ macro_rules! sum_tiles {
             "prefetcht1 [{next} + 64]",
             "prefetcht1 [{other}]",
             "prefetcht1 [{other} + 64]",
-            concat!("add {a}, ", $bytes),
-            concat!("add {b}, ", $bytes),
+            "add {a}, {bytes}",
+            "add {b}, {bytes}",
             "add {next}, {step}",
             "add {other}, {step}",
             "dec {n_tiles}",
             "jnz 2b",
             "3:",
-            "tilestored [{sums} + {stride}], tmm0",
-            "tilestored [{sums} + {stride} + 64], tmm1",
-            "tilestored [{sums} + {stride} + 2048], tmm2",
-            "tilestored [{sums} + {stride} + 2112], tmm3",
-            n_tiles = inout(reg) $strip.depth * size_of::<[f32; WIDTH]>() / $bytes => _,
+            "tilestored [{sums} + {b_stride}], tmm0",
+            "tilestored [{sums} + {b_stride} + 64], tmm1",
+            "tilestored [{sums} + {b_stride} + 2048], tmm2",
+            "tilestored [{sums} + {b_stride} + 2112], tmm3",
+            n_tiles = inout(reg) $strip.depth / (Self::PARTS * SIDE) => _,
             a = inout(reg) $strip.a.first => _,
             b = inout(reg) $b => _,
             next = inout(reg) $ahead.next[0] => _,
@@ -144,7 +145,8 @@ macro_rules! sum_tiles {
             c_row_bytes = in(reg) $ahead.row_bytes,
             step = in(reg) size_of::<f32>() * $strip.next.step,
             a_stride = in(reg) size_of::<[f32; SIDE]>(),
-            stride = in(reg) size_of::<[f32; WIDTH]>(),
+            b_stride = in(reg) size_of::<[f32; WIDTH]>(),
+            bytes = const Self::PARTS * size_of::<[[f32; WIDTH]; SIDE]>(),
             sums = in(reg) $sums.0.as_mut_ptr(),
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
@@ -154,46 +156,50 @@ macro_rules! sum_tiles {
 }
 
 impl Operands for Rounded {
+    const PARTS: usize = 1;
+
     unsafe fn multiply(sums: &mut Sums, strip: &Strip<f32>, b: *const f32, ahead: &Ahead) {
         // SAFETY: the loop reads the tiles of A and B of all depths, and all rows of the sums are written. Prefetching
         // accepts any address. The label after the loop serves a product without depth.
         unsafe {
-            sum_tiles! { sums, strip, b, ahead, 2048,
-                load_a!("tmm4" 0)
-                load_b!("tmm6" 0)
+            sum_tiles! { sums, strip, b, ahead,
+                load!("a": "tmm4" 0)
+                load!("b": "tmm6" 0)
                 "tdpbf16ps tmm0, tmm4, tmm6"
-                prefetch!("b" 2048 2304)
-                load_b!("tmm7" 64)
+                prefetch!("b": 2048 + 0, 2048 + 256)
+                load!("b": "tmm7" 64)
                 "tdpbf16ps tmm1, tmm4, tmm7"
-                prefetch!("b" 2560 2816)
-                load_a!("tmm5" 1024)
+                prefetch!("b": 2560 + 0, 2560 + 256)
+                load!("a": "tmm5" 1024)
                 "tdpbf16ps tmm2, tmm5, tmm6"
-                prefetch!("b" 3072 3328)
+                prefetch!("b": 3072 + 0, 3072 + 256)
                 "tdpbf16ps tmm3, tmm5, tmm7"
-                prefetch!("b" 3584 3840)
+                prefetch!("b": 3584 + 0, 3584 + 256)
             }
         }
     }
 }
 
 impl Operands for Split {
+    const PARTS: usize = 3;
+
     unsafe fn multiply(sums: &mut Sums, strip: &Strip<f32>, b: *const f32, ahead: &Ahead) {
         // SAFETY: as above.
         unsafe {
-            sum_tiles! { sums, strip, b, ahead, 6144,
-                load_a!("tmm4" 0, "tmm5" 1024)
-                load_b!("tmm6" 4096, "tmm7" 4160)
-                add_products!(6144 6400 6656 6912)
-                load_b!("tmm6" 2048, "tmm7" 2112)
-                add_products!(7168 7424 7680 7936)
-                load_a!("tmm4" 2048, "tmm5" 3072)
-                add_products!(8192 8448 8704 8960)
-                load_b!("tmm6" 0, "tmm7" 64)
-                add_products!(9216 9472 9728 9984)
-                load_a!("tmm4" 0, "tmm5" 1024)
-                add_products!(10240 10496 10752 11008)
-                load_a!("tmm4" 4096, "tmm5" 5120)
-                add_products!(11264 11520 11776 12032)
+            sum_tiles! { sums, strip, b, ahead,
+                load!("a": "tmm4" 0, "tmm5" 1024)
+                load!("b": "tmm6" 4096, "tmm7" 4160)
+                add_products!(6144)
+                load!("b": "tmm6" 2048, "tmm7" 2112)
+                add_products!(7168)
+                load!("a": "tmm4" 2048, "tmm5" 3072)
+                add_products!(8192)
+                load!("b": "tmm6" 0, "tmm7" 64)
+                add_products!(9216)
+                load!("a": "tmm4" 0, "tmm5" 1024)
+                add_products!(10240)
+                load!("a": "tmm4" 4096, "tmm5" 5120)
+                add_products!(11264)
             }
         }
     }

@@ -35,23 +35,25 @@ fn gathering<const PARTS: usize>(kernel: Kernel<f32>) -> Kernel<f32> {
 /// The kernels of AMX and their orders: packing element by element runs on any processor, that of the kernels themselves
 /// needs AVX-512.
 fn kernels() -> Vec<(Kernels<f32>, &'static Order)> {
-    if !Bf16::available().contains(&Bf16::Amx) {
-        emulator::install();
-    }
-    let mut kernels =
-        vec![(gathering::<1>(ROUNDED), &OF_ROUNDED), (gathering::<3>(SPLIT), &OF_SPLIT)];
+    let gathering_rounded = (with_vectors(gathering::<1>(ROUNDED)), &OF_ROUNDED);
+    let mut kernels = vec![gathering_rounded, (splitting(), &OF_SPLIT)];
     if Bf16::available().contains(&Bf16::Avx512) {
-        kernels.extend([(ROUNDED, &OF_ROUNDED), (SPLIT, &OF_SPLIT)]);
+        kernels.extend([(with_vectors(ROUNDED), &OF_ROUNDED), (with_vectors(SPLIT), &OF_SPLIT)]);
     }
-    let with_vectors =
-        |kernel| Kernels { vectors: Kernel::new(Level::Portable), converting: Some(kernel) };
-    kernels.into_iter().map(|(kernel, order)| (with_vectors(kernel), order)).collect()
+    kernels
 }
 
 /// The kernel that splits operands, and packs them element by element.
 fn splitting() -> Kernels<f32> {
-    let (kernels, _) = kernels().swap_remove(1);
-    kernels
+    with_vectors(gathering::<3>(SPLIT))
+}
+
+/// A kernel of AMX beside one of vectors. Its instructions are emulated where the processor does not have them.
+fn with_vectors(kernel: Kernel<f32>) -> Kernels<f32> {
+    if !Bf16::available().contains(&Bf16::Amx) {
+        emulator::install();
+    }
+    Kernels { vectors: Kernel::new(Level::Portable), converting: Some(kernel) }
 }
 
 /// Denormal numbers are zero.
