@@ -68,6 +68,8 @@ pub use layers::{classifier_head, dropout, feed_forward, linear, norm};
 pub use mask::Mask;
 pub use mode::{Activations, Mode};
 pub use models::cost;
+pub use models::record::SpecRecord;
+pub use models::spec::ModelSpec;
 pub use params::init::Initializer;
 pub use params::{ParamStore, init, pattern};
 pub use transformer::{block, embedding, leaks, stack};

@@ -10,24 +10,20 @@ use tealight_model::block::NormPlacement;
 use tealight_model::classifier_head::{ClassifierHead, DenseHead, HeadActivation};
 use tealight_model::embedding::{self, Input};
 use tealight_model::feed_forward::{Activation, FeedForwardConfig, MlpConfig};
-use tealight_model::hf::{self, Classification, Family, Head, HfError, ProblemType, Sizes};
+use tealight_model::hf::{
+    self, Classification, Expressed, Family, HfError, HfResult, ProblemType, SpecialIds,
+};
 use tealight_model::models::classifier::ReadOut;
 use tealight_model::models::lm_head::LmHeadConfig;
-use tealight_model::models::masked_lm::MaskedLm;
+use tealight_model::models::masked_lm::{MaskedLm, MaskedLmSpec};
 use tealight_model::norm::{LayerNormConfig, NormConfig};
 use tealight_model::position::{PositionConfig, learned};
-use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
+use tealight_model::{Mask, Mode, ModelConfig, ModelSpec, ParamStore};
 use tealight_ops::testing::device;
 
-const SIZES: Sizes = Sizes {
-    vocab_size: 13,
-    n_token_types: 2,
-    seq_len: 7,
-    pad_id: Some(0),
-    bos_id: None,
-    eos_id: None,
-    picture: None,
-};
+const SPEC: MaskedLmSpec =
+    MaskedLmSpec { vocab_size: 13, n_token_types: 2, seq_len: 7, pad_id: Some(0), packed: false };
+const IDS: SpecialIds = SpecialIds { pad: Some(0), bos: None, eos: None };
 
 /// The configuration of a small BERT.
 fn bert() -> ModelConfig {
@@ -41,9 +37,9 @@ fn bert() -> ModelConfig {
     }
 }
 
-fn masked_lm(config: &ModelConfig, sizes: &Sizes) -> Result<(ParamStore, MaskedLm)> {
+fn masked_lm(config: &ModelConfig, spec: &MaskedLmSpec) -> Result<(ParamStore, MaskedLm)> {
     let store = ParamStore::new(17, DType::F32, device());
-    let model = MaskedLm::build(config, &sizes.masked_lm(), &store.trainable());
+    let model = MaskedLm::build(config, spec, &store.trainable());
     let model = model.map_err(candle_core::Error::wrap)?;
     Ok((store, model))
 }
@@ -54,9 +50,20 @@ fn logits(model: &MaskedLm) -> Result<Vec<f32>> {
     model.logits(&hidden)?.flatten_all()?.to_vec1()
 }
 
+/// A masked language model for transformers.
+fn express(config: &ModelConfig, spec: MaskedLmSpec) -> HfResult<Expressed> {
+    hf::express(config, &ModelSpec::MaskedLm(spec), &IDS, None)
+}
+
+/// The specification of a masked language model that is described.
+fn spec_of(described: &hf::Description) -> MaskedLmSpec {
+    let ModelSpec::MaskedLm(spec) = described.spec else { panic!("{:?}", described.spec) };
+    spec
+}
+
 /// The keys of all faults.
-fn refused(config: &ModelConfig, sizes: &Sizes) -> Vec<String> {
-    match hf::express(Head::MaskedLm, config, sizes) {
+fn refused(config: &ModelConfig) -> Vec<String> {
+    match express(config, SPEC) {
         Err(HfError::Inexpressible { faults, .. }) => {
             faults.into_iter().flat_map(|fault| fault.keys).collect()
         }
@@ -105,9 +112,10 @@ fn tensors_have_the_names_and_shapes_that_transformers_saves() -> Result<()> {
             keys["model_type"] = family.model_type().into();
             keys["tie_word_embeddings"] = tied.into();
             let described = hf::describe(&keys.to_string()).map_err(candle_core::Error::wrap)?;
-            let (store, _) = masked_lm(&described.config, &described.sizes)?;
-            let expressed = hf::express(Head::MaskedLm, &described.config, &described.sizes)
-                .map_err(candle_core::Error::wrap)?;
+            let (store, _) = masked_lm(&described.config, &spec_of(&described))?;
+            let hf::Description { config, spec, ids, .. } = &described;
+            let expressed =
+                hf::express(config, spec, ids, None).map_err(candle_core::Error::wrap)?;
             assert_eq!(expressed.family, family);
             let theirs = expressed.rename(&store.tensors()).map_err(candle_core::Error::wrap)?;
             let shapes: BTreeMap<String, Value> = theirs
@@ -128,22 +136,23 @@ fn tensors_have_the_names_and_shapes_that_transformers_saves() -> Result<()> {
 
 #[test]
 fn a_model_without_token_types_is_a_bert_whose_only_type_is_zero() -> Result<()> {
-    let sizes = Sizes { n_token_types: 0, ..SIZES };
-    let (store, model) = masked_lm(&bert(), &sizes)?;
-    let expressed = hf::express(Head::MaskedLm, &bert(), &sizes).expect("a BERT");
+    let spec = MaskedLmSpec { n_token_types: 0, ..SPEC };
+    let (store, model) = masked_lm(&bert(), &spec)?;
+    let expressed = express(&bert(), spec).expect("a BERT");
     assert_eq!(expressed.family, Family::Bert);
     let theirs = expressed.rename(&store.tensors()).expect("names");
     let text = Value::from(expressed.config.clone()).to_string();
     let described = hf::describe(&text).expect("a description");
-    assert_eq!(described.sizes, Sizes { n_token_types: 1, ..sizes });
+    assert_eq!(spec_of(&described), MaskedLmSpec { n_token_types: 1, ..spec });
+    assert_eq!(described.ids, IDS);
     let weights = described.rename(theirs).expect("weights");
     let vb = weights.builder(DType::F32, device());
-    let back = MaskedLm::build(&described.config, &described.sizes.masked_lm(), &vb);
+    let back = MaskedLm::build(&described.config, &spec_of(&described), &vb);
     assert_eq!(logits(&back.expect("a model"))?, logits(&model)?);
 
     // With DistilBERT's ε it is exported as a DistilBERT.
     let norm = NormConfig::LayerNorm(LayerNormConfig { epsilon: 1e-12, bias: true });
-    let expressed = hf::express(Head::MaskedLm, &ModelConfig { norm, ..bert() }, &sizes);
+    let expressed = express(&ModelConfig { norm, ..bert() }, spec);
     assert_eq!(expressed.expect("a DistilBERT").family, Family::DistilBert);
     Ok(())
 }
@@ -200,9 +209,9 @@ fn inexpressible_models_are_refused_with_all_keys() {
         ),
     ];
     for (config, keys) in changed {
-        assert_eq!(refused(&config, &SIZES), keys);
+        assert_eq!(refused(&config), keys);
     }
-    let error = hf::express(Head::MaskedLm, &ModelConfig { bias: false, ..bert() }, &SIZES);
+    let error = express(&ModelConfig { bias: false, ..bert() }, SPEC);
     assert_eq!(
         error.expect_err("no biases").to_string(),
         "BertForMaskedLM cannot represent this model: `model.bias` is false, but BertForMaskedLM \
@@ -224,8 +233,11 @@ fn classifiers_are_exported_with_the_head_of_the_class_or_refused_by_its_keys() 
         ..bert()
     };
     let relu = DenseHead { activation: HeadActivation::Relu, ..DenseHead::default() };
-    let express =
-        |config: &ModelConfig| hf::express_classifier(config, &SIZES, &outputs(ReadOut::Cls));
+    let express_with = |config: &ModelConfig, spec, read_out| {
+        let spec = ModelSpec::MaskedLm(spec).with_classes(2, read_out);
+        hf::express(config, &spec, &IDS, Some(&outputs(read_out)))
+    };
+    let express = |config: &ModelConfig| express_with(config, SPEC, ReadOut::Cls);
     let expressed = express(&of(DenseHead::default())).expect("a BERT");
     assert_eq!(expressed.config["architectures"], json!(["BertForSequenceClassification"]));
     assert_eq!(expressed.config["problem_type"], "multi_label_classification");
@@ -235,20 +247,15 @@ fn classifiers_are_exported_with_the_head_of_the_class_or_refused_by_its_keys() 
     assert!(expressed.notes.is_empty(), "{:?}", expressed.notes);
     let norm = NormConfig::LayerNorm(LayerNormConfig { epsilon: 1e-12, bias: true });
     let distilbert = ModelConfig { norm, dropout: 0.3, ..of(relu.clone()) };
-    let sizes = Sizes { n_token_types: 0, ..SIZES };
-    let expressed = hf::express_classifier(&distilbert, &sizes, &outputs(ReadOut::Cls));
-    let expressed = expressed.expect("a DistilBERT");
+    let spec = MaskedLmSpec { n_token_types: 0, ..SPEC };
+    let expressed = express_with(&distilbert, spec, ReadOut::Cls).expect("a DistilBERT");
     assert_eq!(expressed.family, Family::DistilBert);
     assert_eq!(expressed.config["seq_classif_dropout"], 0.3);
     let dropped = DenseHead { dropout: Some(0.5), input_dropout: true, ..DenseHead::default() };
     let expressed = express(&of(dropped)).expect("a BERT");
     assert_eq!((&expressed.config["classifier_dropout"], expressed.notes.len()), (&json!(0.5), 1));
 
-    let refused = |config: &ModelConfig, read_out| match hf::express_classifier(
-        config,
-        &SIZES,
-        &outputs(read_out),
-    ) {
+    let refused = |config: &ModelConfig, read_out| match express_with(config, SPEC, read_out) {
         Err(HfError::Inexpressible { faults, .. }) => {
             faults.into_iter().flat_map(|fault| fault.keys).collect::<Vec<_>>()
         }
@@ -296,18 +303,18 @@ fn nystrom_models_are_exported_only_if_transformers_computes_the_same() {
     };
     let ours = nystrom::Config { n_landmarks: 2, ..nystrom::Config::default() };
     let keys = ["model.attention.compat", "model.attention.seq_len"];
-    assert_eq!(refused(&of(ours.clone()), &SIZES), keys);
+    assert_eq!(refused(&of(ours.clone())), keys);
     let theirs = nystrom::Config { compat: nystrom::Compat::HuggingFace, ..ours };
     let of_one_length = nystrom::Config { seq_len: Some(6), ..theirs.clone() };
-    let expressed = hf::express(Head::MaskedLm, &of(of_one_length.clone()), &SIZES).expect("one");
+    let expressed = express(&of(of_one_length.clone()), SPEC).expect("one");
     assert_eq!(expressed.family, Family::Nystromformer);
     assert_eq!((&expressed.config["num_landmarks"], expressed.seq_len), (&json!(2), 6));
     assert_eq!(expressed.notes.len(), 1, "{:?}", expressed.notes);
     let steps = nystrom::Config { n_iterations: 5, ..of_one_length };
-    assert_eq!(refused(&of(steps), &SIZES), ["model.attention.n_iterations"]);
+    assert_eq!(refused(&of(steps)), ["model.attention.n_iterations"]);
     // With as many landmarks as positions it is softmax attention, at any length.
     let all = nystrom::Config { n_landmarks: 64, conv_kernel: Some(3), ..theirs };
-    let expressed = hf::express(Head::MaskedLm, &of(all), &SIZES).expect("one");
+    let expressed = express(&of(all), SPEC).expect("one");
     assert_eq!(expressed.config["num_landmarks"], 7);
     assert_eq!(expressed.config["segment_means_seq_len"], 7);
     assert!(expressed.notes.is_empty(), "{:?}", expressed.notes);
@@ -325,14 +332,13 @@ fn fixed_nystrom_length_is_a_multiple_of_landmarks_and_enforced() -> Result<()> 
     };
     let store = ParamStore::new(17, DType::F32, device());
     for (n_landmarks, seq_len) in [(2, 5), (2, 0), (2, 8)] {
-        let built =
-            MaskedLm::build(&of(n_landmarks, seq_len), &SIZES.masked_lm(), &store.trainable());
+        let built = MaskedLm::build(&of(n_landmarks, seq_len), &SPEC, &store.trainable());
         let error = built.expect_err("a length that cannot be").to_string();
         assert!(error.contains(&format!("`model.attention.seq_len` = {seq_len}")), "{error}");
     }
     let config = of(2, 4);
     assert_eq!(config.attention.only_len(), Some(4));
-    let (_, model) = masked_lm(&config, &SIZES)?;
+    let (_, model) = masked_lm(&config, &SPEC)?;
     let error = logits(&model).expect_err("five positions").to_string();
     assert!(error.contains("5 positions: this attention is for 4"), "{error}");
     Ok(())

@@ -5,17 +5,17 @@ use std::path::Path;
 
 use candle_core::Device;
 use tealight_train::Result;
-use tealight_train::inference::fill_mask::{Candidate, FillMask, Proposals};
-use tealight_train::pretrained::Pretrained;
+use tealight_train::inference::fill_mask::Candidate;
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::fill_mask::{FillMask, Request};
+use tealight_train::trained::TrainedModel;
 
 /// The three likeliest tokens for each mask of the text.
 pub(crate) fn fill(folder: &Path, text: &str) -> Result<Vec<Vec<Candidate>>> {
-    let pretrained = Pretrained::open(folder, None)?;
-    let (model, tokenizer) = (pretrained.masked_lm(&Device::Cpu)?, pretrained.tokenizer()?);
-    let fill_mask = FillMask::new(&model, &pretrained.model, tokenizer, &Device::Cpu);
-    let proposals = Proposals { top_k: 3, targets: None };
-    let of_texts = fill_mask.fill(&[text.to_owned()], &proposals)?;
-    Ok(of_texts.into_iter().flatten().collect())
+    let model = TrainedModel::open(folder, None)?;
+    let pipeline = FillMask::open(&model, &Device::Cpu)?;
+    let request = Request { texts: vec![text.to_owned()], top_k: 3, targets: None };
+    Ok(pipeline.answer(&request)?.into_iter().flatten().collect())
 }
 
 #[expect(clippy::print_stdout, reason = "an example prints its result")]

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use candle_core::Device;
 use tealight_train::config::ConfigSource;
+use tealight_train::inference::labels::Classified;
 use tealight_train::task::classify::Text;
-use tealight_train::task::labels::Classified;
 use tealight_train::task::{TaskConfig, TaskKind};
 use tealight_train::{Result, RunConfig, Session, fit};
 

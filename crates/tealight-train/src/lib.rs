@@ -14,15 +14,17 @@ pub mod communicator;
 pub mod config;
 pub mod data;
 mod error;
+pub mod export;
 pub mod inference;
 pub mod monitor;
 pub mod observer;
 pub mod optimizer;
-pub mod pretrained;
+pub mod pipelines;
 pub mod run;
 pub mod settings;
 pub mod storage;
 pub mod task;
+pub mod trained;
 pub mod training;
 
 pub use config::RunConfig;

@@ -1,10 +1,11 @@
 //! BERT (Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>): `BertForMaskedLM` and
 //! `BertForSequenceClassification`.
 
-use super::class::{Class, Head};
+use super::class::{self, Class};
 use super::classification::{DenseOfFirst, HeadClass};
 use super::{encoder, requirements};
 use crate::layers::classifier_head::HeadActivation;
+use crate::models::spec::ModelSpec;
 
 const HEAD: DenseOfFirst = DenseOfFirst {
     activation: Some(HeadActivation::Tanh),
@@ -14,17 +15,20 @@ const HEAD: DenseOfFirst = DenseOfFirst {
 
 pub(super) const CLASS: Class = Class {
     architecture: "BertForMaskedLM",
-    head: Head::MaskedLm,
+    has: class::is_encoder,
     base: "bert",
     roots: &["embeddings.", "encoder.", "pooler."],
     unused: &["pooler", "cls.seq_relationship", "position_ids", "token_type_ids"],
-    read: |keys| encoder::read(keys, &encoder::BERT),
-    write: |config, sizes, rules| {
+    read: |keys| {
+        let (config, spec, ids) = encoder::read(keys, &encoder::BERT)?;
+        Ok((config, ModelSpec::MaskedLm(spec), ids))
+    },
+    write: |config, spec, ids, rules| {
         let blocks = encoder::check(config, rules);
         requirements::check_softmax(config, rules);
         requirements::check_positions_from(0, config, rules);
         encoder::check_one_activation(config, &blocks, rules);
-        encoder::write(&encoder::BERT, &blocks, config, sizes)
+        encoder::write(&encoder::BERT, &blocks, config, (spec, ids))
     },
     pairs: |_| encoder::pairs("bert").into_iter().chain(encoder::head_pairs()).collect(),
     aliases: |config| {

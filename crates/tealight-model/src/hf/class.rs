@@ -4,26 +4,22 @@ use serde_json::{Map, Value};
 
 use super::HfResult;
 use super::classification::HeadClass;
+use super::ids::SpecialIds;
 use super::keys::Keys;
 use super::rules::Rules;
-use super::sizes::Sizes;
 use super::table::{self, Alias, Pair};
-use crate::choice::names::names;
 use crate::config::ModelConfig;
 use crate::layers::norm::{LayerNormConfig, NormConfig};
+use crate::models::spec::ModelSpec;
 
-names! {
-    /// The training objective of a model.
-    pub enum Head {
-        /// Predict masked tokens.
-        "masked_lm" => MaskedLm,
-        /// Predict the next token.
-        "causal_lm" => CausalLm,
-        /// Generate a target sequence from a source sequence.
-        "seq2seq" => Seq2Seq,
-        /// Classify a picture.
-        "image_classifier" => ImageClassifier,
-    }
+/// The kinds of models of a family of encoders.
+pub(super) fn is_encoder(spec: &ModelSpec) -> bool {
+    matches!(spec, ModelSpec::MaskedLm(_) | ModelSpec::Encoder(_) | ModelSpec::TextClassifier(_))
+}
+
+/// The kind of models of a family of decoders.
+pub(super) fn is_decoder(spec: &ModelSpec) -> bool {
+    matches!(spec, ModelSpec::CausalLm(_))
 }
 
 /// The parameters of a masked language model's head. A tied model has no `output.weight`: it uses the
@@ -37,15 +33,16 @@ pub(super) const MASKED_LM_HEAD: [&str; 6] = [
     "output.bias",
 ];
 
-/// Reads the keys of a `config.json`.
-pub(super) type Read = fn(&mut Keys) -> HfResult<(ModelConfig, Sizes)>;
+/// Reads the keys of a `config.json`: that of a language model, or of a backbone of pictures.
+pub(super) type Read = fn(&mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)>;
 /// Writes the keys of a `config.json`. Faults are recorded.
-pub(super) type Write = fn(&ModelConfig, &Sizes, &mut Rules) -> Map<String, Value>;
+pub(super) type Write = fn(&ModelConfig, &ModelSpec, &SpecialIds, &mut Rules) -> Map<String, Value>;
 
 /// The definition of a family.
 pub(super) struct Class {
     pub(super) architecture: &'static str,
-    pub(super) head: Head,
+    /// Whether its models are of this kind.
+    pub(super) has: fn(&ModelSpec) -> bool,
     /// The prefix of all tensors of the backbone.
     pub(super) base: &'static str,
     /// How tensor names begin in a file of the backbone only, which omits the prefix.

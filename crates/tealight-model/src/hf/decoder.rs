@@ -6,11 +6,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::class::{Class, Head, Read, Write};
+use super::class::{self, Class, Read, Write};
+use super::ids::SpecialIds;
 use super::keys::{self, Keys};
 use super::layers::{self, Kind, Layer};
 use super::rules::Rules;
-use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
 use super::{HfResult, requirements};
 use crate::attention::score::Score;
@@ -18,6 +18,8 @@ use crate::attention::{AttentionConfig, local, softmax};
 use crate::config::{LayerConfig, ModelConfig, NormPlacement};
 use crate::layers::feed_forward::{FeedForwardConfig, GluConfig};
 use crate::layers::norm::{NormConfig, RmsNormConfig};
+use crate::models::causal_lm::CausalLmSpec;
+use crate::models::spec::ModelSpec;
 use crate::params::init::{InitConfig, Normal};
 use crate::position::PositionConfig;
 use crate::position::rotary::{self, Layout};
@@ -27,7 +29,7 @@ use crate::position::scaling::{Linear, Llama3, Scaling};
 pub(super) const fn class(architecture: &'static str, read: Read, write: Write) -> Class {
     Class {
         architecture,
-        head: Head::CausalLm,
+        has: class::is_decoder,
         base: "model",
         roots: &["embed_tokens.", "layers.", "norm."],
         // Old files contain the rotary frequencies, which follow from the configuration.
@@ -59,7 +61,10 @@ pub(super) struct FamilyDefaults {
 }
 
 /// Reads the keys of all families.
-pub(super) fn read(keys: &mut Keys, family: &FamilyDefaults) -> HfResult<(ModelConfig, Sizes)> {
+pub(super) fn read(
+    keys: &mut Keys,
+    family: &FamilyDefaults,
+) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     let d_model = keys.size("hidden_size", 4096)?;
     let n_heads = keys.size("num_attention_heads", 32)?;
     let default = if keys.is_absent("num_key_value_heads") { family.n_kv_heads } else { None };
@@ -100,12 +105,10 @@ pub(super) fn read(keys: &mut Keys, family: &FamilyDefaults) -> HfResult<(ModelC
         ..ModelConfig::default()
     };
     let [bos, eos] = family.ids;
-    let sizes = Sizes {
-        vocab_size: keys.size("vocab_size", family.vocab_size)?,
-        seq_len: max_seq_len,
-        ..Sizes::read_ids(keys, [None, bos, eos])?
-    };
-    Ok((config, sizes))
+    let vocab_size = keys.size("vocab_size", family.vocab_size)?;
+    let spec = CausalLmSpec { vocab_size, seq_len: max_seq_len, packed: false };
+    let ids = SpecialIds::read(keys, [None, bos, eos])?;
+    Ok((config, ModelSpec::CausalLm(spec), ids))
 }
 
 /// The same model, in which the positions of sliding layers attend to the last `window`, themselves included.
@@ -175,7 +178,7 @@ pub(super) fn rotary_table(keys: &mut Keys, base: f64) -> HfResult<rotary::Confi
 pub(super) fn write(
     family: &FamilyDefaults,
     config: &ModelConfig,
-    sizes: &Sizes,
+    (spec, ids): (&ModelSpec, &SpecialIds),
     rules: &mut Rules,
 ) -> (Map<String, Value>, Option<usize>) {
     rules.require_on("model.causal", config.causal, "causal attention");
@@ -192,7 +195,7 @@ pub(super) fn write(
     let (activation, d_ff) = requirements::glu(config, rules);
     let mut map = rotary_keys(config, rules);
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
-    put("vocab_size", sizes.vocab_size.into());
+    put("vocab_size", spec.vocab_size().into());
     put("hidden_size", config.d_model.into());
     put("num_hidden_layers", config.n_layers.into());
     put("num_attention_heads", config.n_heads.into());
@@ -200,12 +203,15 @@ pub(super) fn write(
     put("head_dim", config.head_dim().into());
     put("intermediate_size", d_ff.into());
     put("hidden_act", keys::activation_name(activation).into());
-    put("max_position_embeddings", config.max_seq_len.unwrap_or(sizes.seq_len).into());
+    put(
+        "max_position_embeddings",
+        config.max_seq_len.or(spec.seq_len()).unwrap_or_default().into(),
+    );
     put("rms_norm_eps", epsilon.into());
     put("attention_dropout", config.dropout.into());
     put("initializer_range", requirements::initial_std(config).into());
     put("tie_word_embeddings", config.tied_output.into());
-    map.extend(sizes.ids());
+    map.extend(ids.keys());
     (map, window)
 }
 

@@ -1,13 +1,14 @@
 //! From a `config.json` to a model.
 
 use super::classification::{Classification, HeadClass};
-use super::express::{Expressed, express_as, express_classifier_as};
+use super::express::{Expressed, express_as};
+use super::ids::SpecialIds;
 use super::keys::Keys;
-use super::sizes::Sizes;
 use super::table::Pair;
 use super::{Family, HfError, HfResult};
 use crate::choice::names::Named as _;
 use crate::config::ModelConfig;
+use crate::models::spec::ModelSpec;
 
 /// A `config.json`, converted.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,8 +17,10 @@ pub struct Description {
     pub family: Family,
     /// The configuration of the model.
     pub config: ModelConfig,
-    /// The sizes that the data determine.
-    pub sizes: Sizes,
+    /// What kind of model it is, with the sizes that the data decide.
+    pub spec: ModelSpec,
+    /// The ids of special tokens.
+    pub ids: SpecialIds,
     /// What the outputs of a classifier mean; `None` for other models.
     pub classification: Option<Classification>,
     /// Messages for the user: unknown keys, and settings that are ignored.
@@ -39,9 +42,9 @@ pub fn describe(text: &str) -> HfResult<Description> {
         return classifier_of(family, classifier, keys);
     }
     let is_named = names(class.architecture);
-    let (config, sizes) = (class.read)(&mut keys)?;
+    let (config, spec, ids) = (class.read)(&mut keys)?;
     let notes = keys.finish()?;
-    Ok(Description { family, config, sizes, classification: None, notes, is_named })
+    Ok(Description { family, config, spec, ids, classification: None, notes, is_named })
 }
 
 /// Converts the text of a `config.json` to a classifier, whatever its `architectures`.
@@ -54,10 +57,12 @@ pub fn describe_classifier(text: &str) -> HfResult<Description> {
 }
 
 fn classifier_of(family: Family, class: &HeadClass, mut keys: Keys) -> HfResult<Description> {
-    let (mut config, sizes) = (family.class().read)(&mut keys)?;
-    let classification = Some(class.describe(&mut keys, &mut config)?);
+    let (mut config, spec, ids) = (family.class().read)(&mut keys)?;
+    let outputs = class.describe(&mut keys, &mut config)?;
+    let spec = spec.with_classes(outputs.labels.len(), outputs.read_out);
+    let classification = Some(outputs);
     let notes = keys.finish()?;
-    Ok(Description { family, config, sizes, classification, notes, is_named: true })
+    Ok(Description { family, config, spec, ids, classification, notes, is_named: true })
 }
 
 /// The keys of a `config.json` and its family.
@@ -90,11 +95,8 @@ impl Description {
     /// # Errors
     /// As [`express_as`].
     pub fn express(&self) -> HfResult<Expressed> {
-        let Self { family, config, sizes, .. } = self;
-        match &self.classification {
-            Some(outputs) => express_classifier_as(*family, config, sizes, outputs),
-            None => express_as(*family, config, sizes),
-        }
+        let Self { family, config, spec, ids, classification, .. } = self;
+        express_as(*family, config, spec, ids, classification.as_ref())
     }
 
     pub(super) fn pairs(&self) -> Vec<Pair> {

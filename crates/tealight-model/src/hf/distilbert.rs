@@ -3,14 +3,15 @@
 //!
 //! BERT without token types, with other keys and tensor names, and a fixed ε of 10⁻¹².
 
+use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
-use super::class::{Class, Head};
+use super::class::{self, Class};
 use super::classification::{DenseOfFirst, HeadClass};
 use super::encoder::{self, FamilyKeys};
+use super::ids::SpecialIds;
 use super::keys::Keys;
 use super::rules::Rules;
-use super::sizes::Sizes;
 use super::table::Pair;
 use super::{HfResult, requirements};
 use crate::config::ModelConfig;
@@ -38,7 +39,7 @@ const HEAD: DenseOfFirst = DenseOfFirst {
 
 pub(super) const CLASS: Class = Class {
     architecture: "DistilBertForMaskedLM",
-    head: Head::MaskedLm,
+    has: class::is_encoder,
     base: "distilbert",
     roots: &["embeddings.", "transformer."],
     unused: &["position_ids"],
@@ -59,24 +60,30 @@ pub(super) const CLASS: Class = Class {
     }),
 };
 
-fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
+fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     // The first is the initialisation of a stored table; the others belong to other heads.
     for key in ["sinusoidal_pos_embds", "qa_dropout", "tie_weights_"] {
         keys.ignore(key);
     }
-    encoder::read(keys, &KEYS)
+    let (config, spec, ids) = encoder::read(keys, &KEYS)?;
+    Ok((config, ModelSpec::MaskedLm(spec), ids))
 }
 
-fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
+fn write(
+    config: &ModelConfig,
+    spec: &ModelSpec,
+    ids: &SpecialIds,
+    rules: &mut Rules,
+) -> Map<String, Value> {
     let blocks = encoder::check(config, rules);
     requirements::check_softmax(config, rules);
     requirements::check_positions_from(0, config, rules);
     encoder::check_one_activation(config, &blocks, rules);
     let epsilon = format!("{:e}", blocks.epsilon);
     rules.check(blocks.epsilon == EPSILON, "model.norm.epsilon", &epsilon, "1e-12");
-    let types = sizes.n_token_types.to_string();
-    rules.check(sizes.n_token_types == 0, "the number of token types", &types, "no token types");
-    encoder::write(&KEYS, &blocks, config, sizes)
+    let types = spec.n_token_types().to_string();
+    rules.check(spec.n_token_types() == 0, "the number of token types", &types, "no token types");
+    encoder::write(&KEYS, &blocks, config, (spec, ids))
 }
 
 fn pairs(_: &ModelConfig) -> Vec<Pair> {

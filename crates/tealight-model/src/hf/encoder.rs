@@ -1,11 +1,13 @@
 //! Common parts of BERT and its successors: post-norm blocks, learned positions, and a head with a
 //! transform.
 
+use crate::models::masked_lm::MaskedLmSpec;
+use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
+use super::ids::SpecialIds;
 use super::keys::{self, Keys};
 use super::rules::Rules;
-use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
 use super::{HfResult, requirements};
 use crate::config::{EmbeddingConfig, LmHeadConfig, ModelConfig, NormPlacement};
@@ -47,7 +49,10 @@ pub(super) const BERT: FamilyKeys = FamilyKeys {
 };
 
 /// Reads the keys of a family with softmax attention and positions from row 0.
-pub(super) fn read(keys: &mut Keys, names: &FamilyKeys) -> HfResult<(ModelConfig, Sizes)> {
+pub(super) fn read(
+    keys: &mut Keys,
+    names: &FamilyKeys,
+) -> HfResult<(ModelConfig, MaskedLmSpec, SpecialIds)> {
     read_common(keys)?;
     let d_model = keys.size(names.d_model, 768)?;
     let n_layers = keys.size(names.n_layers.0, names.n_layers.1)?;
@@ -75,13 +80,17 @@ pub(super) fn read(keys: &mut Keys, names: &FamilyKeys) -> HfResult<(ModelConfig
         init: InitConfig::Normal(Normal { std, scale_residual: false }),
         ..ModelConfig::default()
     };
-    let sizes = Sizes {
-        vocab_size: keys.size("vocab_size", names.vocab_size)?,
-        n_token_types: names.n_token_types.map_or(Ok(0), |key| keys.size(key, 2))?,
+    let vocab_size = keys.size("vocab_size", names.vocab_size)?;
+    let n_token_types = names.n_token_types.map_or(Ok(0), |key| keys.size(key, 2))?;
+    let ids = SpecialIds::read(keys, names.ids)?;
+    let spec = MaskedLmSpec {
+        vocab_size,
+        n_token_types,
+        pad_id: ids.pad,
         seq_len: max_seq_len,
-        ..Sizes::read_ids(keys, names.ids)?
+        packed: false,
     };
-    Ok((config, sizes))
+    Ok((config, spec, ids))
 }
 
 /// What [`check`] finds in the blocks of a model.
@@ -117,11 +126,11 @@ pub(super) fn write(
     names: &FamilyKeys,
     blocks: &Blocks,
     config: &ModelConfig,
-    sizes: &Sizes,
+    (spec, ids): (&ModelSpec, &SpecialIds),
 ) -> Map<String, Value> {
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
-    put("vocab_size", sizes.vocab_size.into());
+    put("vocab_size", spec.vocab_size().into());
     put(names.d_model, config.d_model.into());
     put(names.n_layers.0, config.n_layers.into());
     put(names.n_heads, config.n_heads.into());
@@ -130,9 +139,12 @@ pub(super) fn write(
     for key in names.dropout {
         put(key, config.dropout.into());
     }
-    put("max_position_embeddings", config.max_seq_len.unwrap_or(sizes.seq_len).into());
+    put(
+        "max_position_embeddings",
+        config.max_seq_len.or(spec.seq_len()).unwrap_or_default().into(),
+    );
     match names.n_token_types {
-        Some(key) => put(key, sizes.n_token_types.max(1).into()),
+        Some(key) => put(key, spec.n_token_types().max(1).into()),
         None => put("sinusoidal_pos_embds", false.into()),
     };
     put("initializer_range", requirements::initial_std(config).into());
@@ -140,7 +152,7 @@ pub(super) fn write(
         put(key, blocks.epsilon.into());
     }
     put("tie_word_embeddings", config.tied_output.into());
-    map.extend(sizes.ids());
+    map.extend(ids.keys());
     map
 }
 

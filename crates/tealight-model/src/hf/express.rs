@@ -2,15 +2,15 @@
 
 use serde_json::{Map, Value};
 
-use super::class::Head;
 use super::classification::Classification;
+use super::ids::SpecialIds;
 use super::rules::Rules;
-use super::sizes::Sizes;
 use super::table::{Alias, Pair};
 use super::{Family, HfError, HfResult};
 use crate::choice::names::Named as _;
 use crate::config::ModelConfig;
 use crate::error::ConfigFault;
+use crate::models::spec::ModelSpec;
 
 /// The key whose fault counts more than any number of others in the choice of a family.
 const ATTENTION: &str = "model.attention.kind";
@@ -32,31 +32,18 @@ pub struct Expressed {
     pub(super) zeros: Option<(&'static str, [usize; 2])>,
 }
 
-/// Converts the model of this `config` to a family with this `head` that can represent it.
+/// Converts the model of this `config` to a family that can represent it; `outputs` says what those of a classifier mean.
 ///
 /// # Errors
 /// If no family can, all faults for the nearest family, with the keys of the TOML.
-pub fn express(head: Head, config: &ModelConfig, sizes: &Sizes) -> HfResult<Expressed> {
-    let families = Family::ALL.iter().copied().filter(|family| family.head() == head);
-    nearest(families, |family| express_as(family, config, sizes))
-}
-
-/// Converts the classifier of this `config` to a family that can represent it.
-///
-/// # Errors
-/// As [`express`].
-pub fn express_classifier(
+pub fn express(
     config: &ModelConfig,
-    sizes: &Sizes,
-    outputs: &Classification,
+    spec: &ModelSpec,
+    ids: &SpecialIds,
+    outputs: Option<&Classification>,
 ) -> HfResult<Expressed> {
-    let of_pictures = sizes.picture.is_some();
-    let has_one = |family: &Family| {
-        let class = family.class();
-        class.classifier.is_some() && (class.head == Head::ImageClassifier) == of_pictures
-    };
-    let families = Family::ALL.iter().copied().filter(has_one);
-    nearest(families, |family| express_classifier_as(family, config, sizes, outputs))
+    let families = Family::ALL.iter().copied().filter(|family| (family.class().has)(spec));
+    nearest(families, |family| express_as(family, config, spec, ids, outputs))
 }
 
 /// The first of `families`, from the last on, that can represent a model, or all faults for the nearest.
@@ -86,37 +73,32 @@ fn distance(error: &HfError) -> (bool, usize) {
     (faults.iter().any(is_attention), faults.len())
 }
 
-/// Converts the model of this `config` to a model of `family`.
+/// Converts the model of this `config` to a model of `family`; with `outputs`, to a classifier.
 ///
 /// # Errors
 /// If the family cannot represent it, all faults, with the keys of the TOML.
-pub fn express_as(family: Family, config: &ModelConfig, sizes: &Sizes) -> HfResult<Expressed> {
-    let class = family.class();
-    let mut rules = Rules::new(class.architecture);
-    let keys = (class.write)(config, sizes, &mut rules);
-    let notes = rules.finish(family)?;
-    let (architecture, pairs) = (class.architecture, class.all_pairs(config, None));
-    Ok(Model { family, architecture, keys, pairs, notes }.expressed(config, sizes))
-}
-
-/// Converts the classifier of this `config` to a model of `family`.
-///
-/// # Errors
-/// If the family cannot represent it, all faults, with the keys of the TOML.
-pub fn express_classifier_as(
+pub fn express_as(
     family: Family,
     config: &ModelConfig,
-    sizes: &Sizes,
-    outputs: &Classification,
+    spec: &ModelSpec,
+    ids: &SpecialIds,
+    outputs: Option<&Classification>,
 ) -> HfResult<Expressed> {
     let class = family.class();
+    let Some(outputs) = outputs else {
+        let mut rules = Rules::new(class.architecture);
+        let keys = (class.write)(config, spec, ids, &mut rules);
+        let notes = rules.finish(family)?;
+        let (architecture, pairs) = (class.architecture, class.all_pairs(config, None));
+        return Ok(Model { family, architecture, keys, pairs, notes }.expressed(config, spec));
+    };
     let head = family.classifier()?;
     let mut rules = Rules::without_lm_head(head.architecture);
-    let mut keys = (class.write)(config, sizes, &mut rules);
+    let mut keys = (class.write)(config, spec, ids, &mut rules);
     keys.extend(head.express(config, outputs, &mut rules));
     let notes = rules.finish(family)?;
     let (architecture, pairs) = (head.architecture, class.all_pairs(config, Some(head)));
-    Ok(Model { family, architecture, keys, pairs, notes }.expressed(config, sizes))
+    Ok(Model { family, architecture, keys, pairs, notes }.expressed(config, spec))
 }
 
 /// What a class makes of a model.
@@ -129,7 +111,7 @@ struct Model {
 }
 
 impl Model {
-    fn expressed(self, config: &ModelConfig, sizes: &Sizes) -> Expressed {
+    fn expressed(self, config: &ModelConfig, spec: &ModelSpec) -> Expressed {
         let Self { family, architecture, keys, pairs, notes } = self;
         let class = family.class();
         let mut config_json = Map::new();
@@ -140,13 +122,17 @@ impl Model {
         Expressed {
             family,
             config: config_json,
-            seq_len: config.only_len().or(config.max_seq_len).unwrap_or(sizes.seq_len),
+            seq_len: config
+                .only_len()
+                .or(config.max_seq_len)
+                .or(spec.seq_len())
+                .unwrap_or_default(),
             notes,
             pairs,
             aliases: (class.aliases)(config),
             zeros: class
                 .token_types
-                .filter(|_| sizes.n_token_types == 0)
+                .filter(|_| spec.n_token_types() == 0)
                 .map(|name| (name, [1, config.d_model])),
         }
     }

@@ -6,10 +6,10 @@
 
 use serde_json::{Map, Value};
 
-use super::class::{Class, Head};
+use super::class::{self, Class};
+use super::ids::SpecialIds;
 use super::keys::{self, Keys};
 use super::rules::Rules;
-use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
 use super::{HfResult, requirements};
 use crate::attention::score::Score;
@@ -17,6 +17,8 @@ use crate::attention::{AttentionConfig, softmax};
 use crate::config::{ModelConfig, NormPlacement};
 use crate::layers::feed_forward::{FeedForwardConfig, MlpConfig};
 use crate::layers::norm::{LayerNormConfig, NormConfig};
+use crate::models::causal_lm::CausalLmSpec;
+use crate::models::spec::ModelSpec;
 use crate::params::init::{InitConfig, Normal};
 use crate::position::{PositionConfig, learned};
 
@@ -24,7 +26,7 @@ const SCALED: Score = Score::ScaledDot;
 
 pub(super) const CLASS: Class = Class {
     architecture: "GPT2LMHeadModel",
-    head: Head::CausalLm,
+    has: class::is_decoder,
     base: "transformer",
     roots: &["wte.", "wpe.", "h.", "ln_f."],
     unused: &["attn.bias", "attn.masked_bias"],
@@ -40,7 +42,7 @@ pub(super) const CLASS: Class = Class {
     classifier: None,
 };
 
-fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
+fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     keys.require("add_cross_attention", false, "cross-attention is not supported for this class")?;
     let why = "scores are scaled alike in all layers";
     keys.require("scale_attn_by_inverse_layer_idx", false, why)?;
@@ -76,15 +78,18 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
         init: InitConfig::Normal(Normal { std, scale_residual: true }),
         ..ModelConfig::default()
     };
-    let sizes = Sizes {
-        vocab_size: keys.size("vocab_size", 50_257)?,
-        seq_len: n_positions,
-        ..Sizes::read_ids(keys, [None, Some(50_256), Some(50_256)])?
-    };
-    Ok((config, sizes))
+    let vocab_size = keys.size("vocab_size", 50_257)?;
+    let spec = CausalLmSpec { vocab_size, seq_len: n_positions, packed: false };
+    let ids = SpecialIds::read(keys, [None, Some(50_256), Some(50_256)])?;
+    Ok((config, ModelSpec::CausalLm(spec), ids))
 }
 
-fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
+fn write(
+    config: &ModelConfig,
+    spec: &ModelSpec,
+    ids: &SpecialIds,
+    rules: &mut Rules,
+) -> Map<String, Value> {
     rules.require_on("model.causal", config.causal, "causal attention");
     requirements::check_equal_layers(config, rules);
     requirements::check_pre_norm_blocks(config, rules);
@@ -105,12 +110,12 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     let epsilon = requirements::layer_norm_epsilon(config, rules);
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
-    put("vocab_size", sizes.vocab_size.into());
+    put("vocab_size", spec.vocab_size().into());
     put("n_embd", config.d_model.into());
     put("n_layer", config.n_layers.into());
     put("n_head", config.n_heads.into());
     put("n_inner", d_ff.into());
-    put("n_positions", config.max_seq_len.unwrap_or(sizes.seq_len).into());
+    put("n_positions", config.max_seq_len.or(spec.seq_len()).unwrap_or_default().into());
     put("activation_function", keys::activation_name(activation).into());
     for key in ["resid_pdrop", "embd_pdrop", "attn_pdrop"] {
         put(key, config.dropout.into());
@@ -119,7 +124,7 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     put("initializer_range", std.into());
     put("scale_attn_weights", (score == Some(SCALED)).into());
     put("tie_word_embeddings", config.tied_output.into());
-    map.extend(sizes.ids());
+    map.extend(ids.keys());
     map
 }
 
@@ -173,7 +178,8 @@ mod tests {
         ] {
             let described = describe(&changed(&config(), std::slice::from_ref(&change)))?;
             assert_eq!(described.notes, Vec::<String>::new());
-            let written = express_as(Family::Gpt2, &described.config, &described.sizes)?;
+            let written =
+                express_as(Family::Gpt2, &described.config, &described.spec, &described.ids, None)?;
             assert_eq!(written.config[change.0], change.1);
             let again = describe(&Value::Object(written.config).to_string())?;
             assert_eq!(again.config, described.config, "{change:?}");
@@ -189,11 +195,11 @@ mod tests {
             head_dim: Some(4),
             position: PositionConfig::None,
             norm_placement: NormPlacement::Post,
-            ..described.config
+            ..described.config.clone()
         };
         let expected =
             ["model.norm_placement", "model.bias", "model.position.kind", "model.head_dim"];
-        assert_eq!(reasons(Family::Gpt2, &config, &described.sizes), expected);
+        assert_eq!(reasons(Family::Gpt2, &config, &described), expected);
         Ok(())
     }
 }

@@ -1,13 +1,14 @@
 //! Llama (Touvron et al. 2023; Llama 3: Grattafiori et al. 2024): `LlamaForCausalLM`.
 
+use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
 use super::HfResult;
 use super::class::Class;
 use super::decoder::{self, FamilyDefaults};
+use super::ids::SpecialIds;
 use super::keys::Keys;
 use super::rules::Rules;
-use super::sizes::Sizes;
 use crate::config::ModelConfig;
 
 pub(super) const CLASS: Class = decoder::class("LlamaForCausalLM", read, write);
@@ -23,7 +24,7 @@ const LLAMA: FamilyDefaults = FamilyDefaults {
     ids: [Some(1), Some(2)],
 };
 
-fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
+fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     // Products in parts, with the same sums.
     keys.ignore("pretraining_tp");
     let bias = keys.flag("attention_bias", false)?;
@@ -31,12 +32,17 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
         let why = "`model.bias` is one setting, so `mlp_bias` must be the same";
         return Err(keys.unsupported("attention_bias", &bias.to_string(), why));
     }
-    let (config, sizes) = decoder::read(keys, &LLAMA)?;
-    Ok((ModelConfig { bias, ..config }, sizes))
+    let (config, spec, ids) = decoder::read(keys, &LLAMA)?;
+    Ok((ModelConfig { bias, ..config }, spec, ids))
 }
 
-fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
-    let (mut map, window) = decoder::write(&LLAMA, config, sizes, rules);
+fn write(
+    config: &ModelConfig,
+    spec: &ModelSpec,
+    ids: &SpecialIds,
+    rules: &mut Rules,
+) -> Map<String, Value> {
+    let (mut map, window) = decoder::write(&LLAMA, config, (spec, ids), rules);
     if window.is_some() {
         rules.wrong_kind("model.attention.kind", "local", "softmax");
     }
@@ -133,7 +139,7 @@ mod tests {
                 (500., Layout::Half, kind)
             );
 
-            let written = express_as(Family::Llama, &old.config, &old.sizes)?.config;
+            let written = express_as(Family::Llama, &old.config, &old.spec, &old.ids, None)?.config;
             for missing in ["rope_parameters", "rope_theta", "rope_scaling"] {
                 let mut one = written.clone();
                 one.shift_remove(missing).expect("both spellings");
@@ -153,7 +159,13 @@ mod tests {
             let change = [("attention_bias", json!(bias)), ("mlp_bias", json!(bias))];
             let described = describe(&changed(&config(), &change))?;
             assert_eq!(described.config.bias, bias);
-            let written = express_as(Family::Llama, &described.config, &described.sizes)?;
+            let written = express_as(
+                Family::Llama,
+                &described.config,
+                &described.spec,
+                &described.ids,
+                None,
+            )?;
             assert_eq!(written.config["attention_bias"], bias);
             assert_eq!(written.config["mlp_bias"], bias);
         }
@@ -178,12 +190,12 @@ mod tests {
             "model.attention.kind",
             "model.d_model",
         ];
-        assert_eq!(reasons(Family::Llama, &config, &described.sizes), expected);
+        assert_eq!(reasons(Family::Llama, &config, &described), expected);
         let scaling = Scaling::default_of("linear").expect("a kind");
         let rotary =
             rotary::Config { layout: Layout::Interleaved, scaling, ..rotary(&described.config) };
         let config = ModelConfig { position: PositionConfig::Rotary(rotary), ..described.config };
-        express_as(Family::Llama, &config, &described.sizes)?;
+        express_as(Family::Llama, &config, &described.spec, &described.ids, None)?;
         Ok(())
     }
 }

@@ -3,36 +3,42 @@
 //!
 //! [`mistral`]: super::mistral
 
+use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
 use super::HfResult;
 use super::class::Class;
 use super::decoder::{self, FamilyDefaults};
+use super::ids::SpecialIds;
 use super::keys::Keys;
 use super::layers::{self, Kind};
 use super::mistral;
 use super::rules::Rules;
-use super::sizes::Sizes;
 use crate::config::ModelConfig;
 
 pub(super) const CLASS: Class = decoder::class("MinistralForCausalLM", read, write);
 
 const MINISTRAL: FamilyDefaults = FamilyDefaults { layers_differ: true, ..mistral::MISTRAL };
 
-fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
+fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     let window = mistral::read_window(keys)?;
-    let (config, sizes) = decoder::read(keys, &MINISTRAL)?;
+    let (config, spec, ids) = decoder::read(keys, &MINISTRAL)?;
     let listed = layers::read_types(keys, config.n_layers)?;
     let Some(window) = window else {
         layers::refuse_sliding(keys, listed.as_deref(), "there is no `sliding_window`")?;
-        return Ok((config, sizes));
+        return Ok((config, spec, ids));
     };
     let kinds = listed.unwrap_or_else(|| vec![Kind::Sliding; config.n_layers]);
-    Ok((decoder::with_windows(config, &kinds, window), sizes))
+    Ok((decoder::with_windows(config, &kinds, window), spec, ids))
 }
 
-fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
-    let (mut map, window) = decoder::write(&MINISTRAL, config, sizes, rules);
+fn write(
+    config: &ModelConfig,
+    spec: &ModelSpec,
+    ids: &SpecialIds,
+    rules: &mut Rules,
+) -> Map<String, Value> {
+    let (mut map, window) = decoder::write(&MINISTRAL, config, (spec, ids), rules);
     rules.require_off("model.bias", config.bias, "no biases");
     map.insert("sliding_window".to_owned(), window.into());
     map.insert("layer_types".to_owned(), layers::types(&layers::kinds(config)).into());
@@ -44,7 +50,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::test_support::{assert_refused, changed, reasons};
-    use super::super::{Family, Head, describe, express};
+    use super::super::{Family, describe, express};
     use super::*;
 
     const FULL: &str = "full_attention";
@@ -59,11 +65,11 @@ mod tests {
         let change = [("layer_types", json!([FULL, SLIDING, FULL]))];
         let described = describe(&changed(&config(), &change))?;
         assert_eq!(described.config.layers.len(), 2);
-        let written = express(Head::CausalLm, &described.config, &described.sizes)?;
+        let written = express(&described.config, &described.spec, &described.ids, None)?;
         assert_eq!(written.config["architectures"], json!(["MinistralForCausalLM"]));
         let again = describe(&Value::from(written.config).to_string())?;
         assert_eq!((again.config, again.notes), (described.config.clone(), Vec::new()));
-        let others = reasons(Family::Mistral, &described.config, &described.sizes);
+        let others = reasons(Family::Mistral, &described.config, &described);
         assert_eq!(others, ["model.layers"]);
         Ok(())
     }

@@ -3,15 +3,16 @@
 //!
 //! A configuration with `layer_types` is Ministral's: the automatic classes of `transformers` load it as that.
 
+use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
 use super::HfResult;
 use super::class::Class;
 use super::decoder::{self, FamilyDefaults};
+use super::ids::SpecialIds;
 use super::keys::Keys;
 use super::layers::{self, Kind};
 use super::rules::Rules;
-use super::sizes::Sizes;
 use crate::config::ModelConfig;
 
 pub(super) const CLASS: Class = decoder::class("MistralForCausalLM", read, write);
@@ -30,9 +31,9 @@ pub(super) const MISTRAL: FamilyDefaults = FamilyDefaults {
 /// The window of a `config.json` without the key.
 const WINDOW: usize = 4096;
 
-fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
+fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     let window = read_window(keys)?;
-    let (config, sizes) = decoder::read(keys, &MISTRAL)?;
+    let (config, spec, ids) = decoder::read(keys, &MISTRAL)?;
     let kind = if window.is_some() { Kind::Sliding } else { Kind::Full };
     let kinds = vec![kind; config.n_layers];
     let listed = layers::read_types(keys, config.n_layers)?;
@@ -40,7 +41,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
         let why = "transformers loads such a model as Ministral: set `model_type` to \"ministral\"";
         return Err(keys.unsupported("layer_types", &format!("{:?}", layers::types(&others)), why));
     }
-    Ok((decoder::with_windows(config, &kinds, window.unwrap_or_default()), sizes))
+    Ok((decoder::with_windows(config, &kinds, window.unwrap_or_default()), spec, ids))
 }
 
 /// `sliding_window`; `null` means none.
@@ -49,8 +50,13 @@ pub(super) fn read_window(keys: &mut Keys) -> HfResult<Option<usize>> {
     Ok(keys.optional_size("sliding_window")?.or(default))
 }
 
-fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
-    let (mut map, window) = decoder::write(&MISTRAL, config, sizes, rules);
+fn write(
+    config: &ModelConfig,
+    spec: &ModelSpec,
+    ids: &SpecialIds,
+    rules: &mut Rules,
+) -> Map<String, Value> {
+    let (mut map, window) = decoder::write(&MISTRAL, config, (spec, ids), rules);
     rules.require_off("model.bias", config.bias, "no biases");
     map.insert("sliding_window".to_owned(), window.into());
     map
@@ -83,7 +89,13 @@ mod tests {
                 other => panic!("{other:?}"),
             };
             assert_eq!(actual, expected.map(|window| (window, Some(8))));
-            let written = express_as(Family::Mistral, &described.config, &described.sizes)?;
+            let written = express_as(
+                Family::Mistral,
+                &described.config,
+                &described.spec,
+                &described.ids,
+                None,
+            )?;
             assert_eq!(written.config["sliding_window"], json!(expected));
             assert_eq!(
                 describe(&Value::from(written.config).to_string())?.config,

@@ -2,7 +2,7 @@
 //! their `config.json` and the names of their tensors.
 //!
 //! ```text
-//! config.json   → describe → Description { family, config, sizes, notes }
+//! config.json   → describe → Description { family, config, spec, ids, notes }
 //! tensors       → Description::rename → Weights, from which a model is built
 //! ModelConfig   → express  → Expressed { family, config.json }, or the list of all faults
 //! parameters    → Expressed::rename → tensors
@@ -30,6 +30,7 @@ mod encoder;
 mod error;
 mod express;
 mod gpt2;
+mod ids;
 mod keys;
 mod layers;
 mod llama;
@@ -41,7 +42,6 @@ mod qwen3;
 mod requirements;
 mod roberta;
 mod rules;
-mod sizes;
 mod t5;
 mod table;
 #[cfg(test)]
@@ -53,12 +53,11 @@ use std::collections::BTreeSet;
 
 use candle_core::{Result, Tensor};
 
-pub use class::Head;
 pub use classification::{Classification, ProblemType};
 pub use describe::{Description, describe, describe_classifier};
 pub use error::{HfError, HfResult};
-pub use express::{Expressed, express, express_as, express_classifier, express_classifier_as};
-pub use sizes::Sizes;
+pub use express::{Expressed, express, express_as};
+pub use ids::SpecialIds;
 pub use weights::Weights;
 
 use crate::choice::names::Named as _;
@@ -126,11 +125,6 @@ impl Family {
     /// The name of the class of its classifiers in `transformers`, if there is one.
     pub fn classifier_architecture(self) -> Option<&'static str> {
         self.class().classifier.as_ref().map(|class| class.architecture)
-    }
-
-    /// The training objective of its language models.
-    pub fn head(self) -> Head {
-        self.class().head
     }
 
     /// The head that its classifiers of this `config` have before they are trained.

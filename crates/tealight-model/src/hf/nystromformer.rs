@@ -5,14 +5,15 @@
 //! attention at any length, as Nyström attention here does for up to `n_landmarks` positions. Otherwise
 //! the length must be `segment_means_seq_len`, and other lengths are refused.
 
+use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
-use super::class::{Class, Head};
+use super::class::{self, Class};
 use super::classification::{DenseOfFirst, HeadClass};
 use super::encoder::{self, FamilyKeys};
+use super::ids::SpecialIds;
 use super::keys::Keys;
 use super::rules::Rules;
-use super::sizes::Sizes;
 use super::{HfError, HfResult, requirements};
 use crate::attention::nystrom::Compat;
 use crate::attention::{AttentionConfig, nystrom};
@@ -37,7 +38,7 @@ const HEAD: DenseOfFirst = DenseOfFirst { activation: None, input_dropout: true,
 
 pub(super) const CLASS: Class = Class {
     architecture: "NystromformerForMaskedLM",
-    head: Head::MaskedLm,
+    has: class::is_encoder,
     base: "nystromformer",
     roots: &["embeddings.", "encoder."],
     unused: &["pooler", "position_ids", "token_type_ids"],
@@ -59,13 +60,13 @@ pub(super) const CLASS: Class = Class {
     }),
 };
 
-fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
-    let (mut config, sizes) = encoder::read(keys, &KEYS)?;
+fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
+    let (mut config, spec, ids) = encoder::read(keys, &KEYS)?;
     let std = requirements::initial_std(&config);
     let learned = learned::Config { std, offset: OFFSET, skip_padding: false };
     config.position = PositionConfig::Learned(learned);
-    config.attention = AttentionConfig::Nystrom(read_attention(keys, sizes.seq_len)?);
-    Ok((config, sizes))
+    config.attention = AttentionConfig::Nystrom(read_attention(keys, spec.seq_len)?);
+    Ok((config, ModelSpec::MaskedLm(spec), ids))
 }
 
 fn read_attention(keys: &mut Keys, max_seq_len: usize) -> HfResult<nystrom::Config> {
@@ -99,11 +100,16 @@ fn read_attention(keys: &mut Keys, max_seq_len: usize) -> HfResult<nystrom::Conf
     Err(HfError::Config(format!("`segment_means_seq_len` = {seq_len} {rule}")))
 }
 
-fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
+fn write(
+    config: &ModelConfig,
+    spec: &ModelSpec,
+    ids: &SpecialIds,
+    rules: &mut Rules,
+) -> Map<String, Value> {
     let blocks = encoder::check(config, rules);
     requirements::check_positions_from(OFFSET, config, rules);
     encoder::check_one_activation(config, &blocks, rules);
-    let mut map = encoder::write(&KEYS, &blocks, config, sizes);
+    let mut map = encoder::write(&KEYS, &blocks, config, (spec, ids));
     let AttentionConfig::Nystrom(nystrom) = &config.attention else {
         rules.wrong_kind("model.attention.kind", config.attention.kind(), "nystrom");
         return map;
@@ -113,7 +119,7 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     rules.check(compat != Compat::None, "model.attention.compat", "\"none\"", hf);
     let steps = n_iterations.to_string();
     rules.check(n_iterations == N_ITERATIONS, "model.attention.n_iterations", &steps, "6");
-    let max_seq_len = config.max_seq_len.unwrap_or(sizes.seq_len);
+    let max_seq_len = config.max_seq_len.or(spec.seq_len()).unwrap_or_default();
     let one_length = seq_len.is_some() || n_landmarks >= max_seq_len;
     let has = "a fixed length, or as many landmarks as positions";
     rules.check(one_length, "model.attention.seq_len", "absent", has);

@@ -2,15 +2,16 @@
 //! `use_sliding_window` the layers in `layer_types`, or those from `max_window_layers` on, attend to the last
 //! `sliding_window` positions.
 
+use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
 use super::HfResult;
 use super::class::Class;
 use super::decoder::{self, FamilyDefaults};
+use super::ids::SpecialIds;
 use super::keys::Keys;
 use super::layers::{self, Kind};
 use super::rules::Rules;
-use super::sizes::Sizes;
 use crate::config::ModelConfig;
 
 pub(super) const CLASS: Class = decoder::class("Qwen3ForCausalLM", read, write);
@@ -31,10 +32,10 @@ const WINDOW: usize = 4096;
 /// The first layer with a window in a `config.json` without the key.
 const FIRST: usize = 28;
 
-fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
+fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     let why = "`model.bias` concerns all linear maps, also those of the feed-forward networks";
     keys.require("attention_bias", false, why)?;
-    let (config, sizes) = decoder::read(keys, &QWEN3)?;
+    let (config, spec, ids) = decoder::read(keys, &QWEN3)?;
     let is_used = keys.flag("use_sliding_window", false)?;
     let default = keys.is_absent("sliding_window").then_some(WINDOW);
     let window = keys.optional_size("sliding_window")?.or(default).filter(|_| is_used);
@@ -44,15 +45,20 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
         let no_window =
             "a layer has a window only under `use_sliding_window` with a `sliding_window`";
         layers::refuse_sliding(keys, listed.as_deref(), no_window)?;
-        return Ok((config, sizes));
+        return Ok((config, spec, ids));
     };
     let kind = |i: usize| if i < first { Kind::Full } else { Kind::Sliding };
     let kinds = listed.unwrap_or_else(|| (0..config.n_layers).map(kind).collect());
-    Ok((decoder::with_windows(config, &kinds, window), sizes))
+    Ok((decoder::with_windows(config, &kinds, window), spec, ids))
 }
 
-fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
-    let (mut map, window) = decoder::write(&QWEN3, config, sizes, rules);
+fn write(
+    config: &ModelConfig,
+    spec: &ModelSpec,
+    ids: &SpecialIds,
+    rules: &mut Rules,
+) -> Map<String, Value> {
+    let (mut map, window) = decoder::write(&QWEN3, config, (spec, ids), rules);
     rules.require_off("model.bias", config.bias, "no biases");
     let kinds = layers::kinds(config);
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
@@ -125,7 +131,8 @@ mod tests {
                 })
                 .collect();
             assert_eq!(windows, expected);
-            let written = express_as(Family::Qwen3, config, &described.sizes)?.config;
+            let written =
+                express_as(Family::Qwen3, config, &described.spec, &described.ids, None)?.config;
             let again = describe(&Value::from(written.clone()).to_string())?;
             assert_eq!((&again.config, again.notes), (config, Vec::new()));
             let first = written.get("max_window_layers");
@@ -155,7 +162,7 @@ mod tests {
                 attention(AttentionConfig::default_of("linear").expect("a kind")),
                 own,
             ],
-            ..described.config
+            ..described.config.clone()
         };
         let expected = [
             "model.layers[2].attention.window",
@@ -163,7 +170,7 @@ mod tests {
             "model.layers[3].attention.kind",
             "model.layers[4].position",
         ];
-        assert_eq!(reasons(Family::Qwen3, &config, &described.sizes), expected);
+        assert_eq!(reasons(Family::Qwen3, &config, &described), expected);
         Ok(())
     }
 
@@ -193,7 +200,13 @@ mod tests {
             };
             assert_eq!((window, actual), (expected, norms), "{changes:?}");
             assert_eq!(described.config.head_dim, Some(128));
-            let written = express_as(Family::Qwen3, &described.config, &described.sizes)?;
+            let written = express_as(
+                Family::Qwen3,
+                &described.config,
+                &described.spec,
+                &described.ids,
+                None,
+            )?;
             let again = describe(&Value::from(written.config).to_string())?;
             assert_eq!((again.config, again.notes), (described.config, Vec::new()));
         }
@@ -208,9 +221,9 @@ mod tests {
             let attention = AttentionConfig::Softmax(attention);
             ModelConfig { attention, ..described.config.clone() }
         };
-        let other = reasons(Family::Qwen3, &attention(true, 1e-6), &described.sizes);
+        let other = reasons(Family::Qwen3, &attention(true, 1e-6), &described);
         assert_eq!(other, ["model.attention.qk_norm_epsilon"]);
-        let none = reasons(Family::Qwen3, &attention(false, 1e-5), &described.sizes);
+        let none = reasons(Family::Qwen3, &attention(false, 1e-5), &described);
         assert_eq!(none, ["model.attention.qk_norm"]);
         Ok(())
     }

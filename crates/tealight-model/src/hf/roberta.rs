@@ -5,17 +5,19 @@
 //! `pad_token_id` + 1 rows more than the longest sequence has positions. The head always uses the exact
 //! GELU, whatever the value of `hidden_act`.
 
-use super::class::{Class, Head};
+use super::class::{self, Class};
 use super::classification::{DenseOfFirst, HeadClass};
 use super::encoder::{self, FamilyKeys};
+use super::ids::SpecialIds;
 use super::keys::Keys;
 use super::rules::Rules;
-use super::sizes::Sizes;
 use super::table::Pair;
 use super::{HfError, HfResult, requirements};
 use crate::config::{LmHeadConfig, ModelConfig};
 use crate::layers::classifier_head::HeadActivation;
 use crate::layers::feed_forward::Activation;
+use crate::models::masked_lm::MaskedLmSpec;
+use crate::models::spec::ModelSpec;
 use crate::position::{PositionConfig, learned};
 
 const KEYS: FamilyKeys =
@@ -29,21 +31,22 @@ const HEAD: DenseOfFirst = DenseOfFirst {
 
 pub(super) const CLASS: Class = Class {
     architecture: "RobertaForMaskedLM",
-    head: Head::MaskedLm,
+    has: class::is_encoder,
     base: "roberta",
     roots: &["embeddings.", "encoder.", "pooler."],
     unused: &["pooler", "position_ids", "token_type_ids"],
     read,
-    write: |config, sizes, rules| {
+    write: |config, spec, ids, rules| {
         let blocks = encoder::check(config, rules);
         requirements::check_softmax(config, rules);
-        let offset = check_positions(config, sizes, rules);
+        let offset = check_positions(config, ids.pad, rules);
         let head = rules.lm_head(config);
         let gelu = head.is_none_or(|head| head.activation == Activation::Gelu);
         rules.check(gelu, "model.lm_head.activation", "another activation", "\"gelu\"");
-        let n_rows = config.max_seq_len.unwrap_or(sizes.seq_len).saturating_add(offset);
+        let n_rows =
+            config.max_seq_len.or(spec.seq_len()).unwrap_or_default().saturating_add(offset);
         let config = ModelConfig { max_seq_len: Some(n_rows), ..config.clone() };
-        encoder::write(&KEYS, &blocks, &config, sizes)
+        encoder::write(&KEYS, &blocks, &config, (spec, ids))
     },
     pairs: |_| {
         let head = [
@@ -68,13 +71,13 @@ pub(super) const CLASS: Class = Class {
     }),
 };
 
-fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
-    let (config, sizes) = encoder::read(keys, &KEYS)?;
-    let Some(pad_id) = sizes.pad_id else {
+fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
+    let (config, spec, ids) = encoder::read(keys, &KEYS)?;
+    let Some(pad_id) = spec.pad_id else {
         let message = "`pad_token_id` = null is not supported: positions are counted from it";
         return Err(HfError::Config(message.to_owned()));
     };
-    let (rows, offset) = (sizes.seq_len, pad_id as usize + 1);
+    let (rows, offset) = (spec.seq_len, pad_id as usize + 1);
     let seq_len = rows.checked_sub(offset).filter(|&len| len > 0).ok_or_else(|| {
         HfError::Config(format!(
             "`max_position_embeddings` = {rows} must be more than {offset}: with \
@@ -89,16 +92,16 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
         lm_head: Some(LmHeadConfig::default()),
         ..config
     };
-    Ok((config, Sizes { seq_len, ..sizes }))
+    Ok((config, ModelSpec::MaskedLm(MaskedLmSpec { seq_len, ..spec }), ids))
 }
 
 /// Requires positions that skip padding and begin at the padding id plus one; returns that row.
-fn check_positions(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> usize {
+fn check_positions(config: &ModelConfig, pad_id: Option<u32>, rules: &mut Rules) -> usize {
     let learned = requirements::learned_position(config, rules);
     let key = "model.position.skip_padding";
     rules.require_on(key, learned.skip_padding, "positions that skip padding");
-    let from_padding = sizes.pad_id.is_some_and(|id| id as usize + 1 == learned.offset);
-    let value = format!("{} with the padding id {:?}", learned.offset, sizes.pad_id);
+    let from_padding = pad_id.is_some_and(|id| id as usize + 1 == learned.offset);
+    let value = format!("{} with the padding id {:?}", learned.offset, pad_id);
     let has = "the padding id plus one";
     rules.check(from_padding, "model.position.offset", &value, has);
     learned.offset

@@ -11,12 +11,14 @@
 //!
 //! The class also applies dropout after the final norm, which ours does not.
 
+use crate::models::seq2seq::Seq2SeqSpec;
+use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
-use super::class::{Class, Head};
+use super::class::Class;
+use super::ids::SpecialIds;
 use super::keys::{self, Keys};
 use super::rules::Rules;
-use super::sizes::Sizes;
 use super::table::{Alias, Pair, Role};
 use super::{HfError, HfResult, requirements};
 use crate::attention::score::Score;
@@ -32,7 +34,7 @@ const TABLE: &str = "SelfAttention.relative_attention_bias";
 
 pub(super) const CLASS: Class = Class {
     architecture: "T5ForConditionalGeneration",
-    head: Head::Seq2Seq,
+    has: |spec| matches!(spec, ModelSpec::Seq2Seq { .. }),
     base: "",
     roots: &[],
     unused: &["EncDecAttention.relative_attention_bias"],
@@ -49,7 +51,7 @@ pub(super) const CLASS: Class = Class {
     classifier: None,
 };
 
-fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
+fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     keys.require("is_encoder_decoder", true, "this class is an encoder-decoder")?;
     keys.require("is_decoder", false, "this class is an encoder-decoder")?;
     for key in ["initializer_factor", "bos_token_id"] {
@@ -88,14 +90,12 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
         feed_forward,
         ..ModelConfig::default()
     };
-    let ids = Sizes::read_ids(keys, [Some(0), None, Some(1)])?;
-    let sizes = Sizes {
-        vocab_size: keys.size("vocab_size", 32_128)?,
-        seq_len: keys.optional_size("n_positions")?.unwrap_or(SEQ_LEN),
-        bos_id: keys.id("decoder_start_token_id", ids.pad_id)?,
-        ..ids
-    };
-    Ok((config, sizes))
+    let ids = SpecialIds::read(keys, [Some(0), None, Some(1)])?;
+    let vocab_size = keys.size("vocab_size", 32_128)?;
+    let len = keys.optional_size("n_positions")?.unwrap_or(SEQ_LEN);
+    let begin_id = keys.id("decoder_start_token_id", ids.pad)?;
+    let spec = Seq2SeqSpec { vocab_size, source_len: len, target_len: len };
+    Ok((config, ModelSpec::Seq2Seq { spec, begin_id }, ids))
 }
 
 /// Whether the output is tied to the token table, see the module documentation.
@@ -130,7 +130,12 @@ fn read_feed_forward(keys: &mut Keys) -> HfResult<FeedForwardConfig> {
     })
 }
 
-fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
+fn write(
+    config: &ModelConfig,
+    spec: &ModelSpec,
+    ids: &SpecialIds,
+    rules: &mut Rules,
+) -> Map<String, Value> {
     requirements::check_equal_layers(config, rules);
     requirements::check_pre_norm_blocks(config, rules);
     rules.require_off("model.bias", config.bias, "linear maps without biases");
@@ -147,7 +152,7 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or_default();
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
-    put("vocab_size", sizes.vocab_size.into());
+    put("vocab_size", spec.vocab_size().into());
     put("d_model", config.d_model.into());
     put("d_kv", config.head_dim().into());
     put("d_ff", d_ff.into());
@@ -160,15 +165,19 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     put("layer_norm_epsilon", epsilon.into());
     put("feed_forward_proj", feed_forward.into());
     put("is_encoder_decoder", true.into());
-    let seq_len = config.max_seq_len.unwrap_or(sizes.seq_len);
+    let seq_len = config.max_seq_len.or(spec.seq_len()).unwrap_or_default();
     if seq_len != SEQ_LEN {
         put("n_positions", seq_len.into());
     }
     put("tie_word_embeddings", config.tied_output.into());
     put("scale_decoder_outputs", config.scale_output.into());
-    put("decoder_start_token_id", sizes.bos_id.or(sizes.pad_id).into());
-    put("pad_token_id", sizes.pad_id.into());
-    put("eos_token_id", sizes.eos_id.into());
+    let begin_id = match spec {
+        ModelSpec::Seq2Seq { begin_id, .. } => *begin_id,
+        _ => None,
+    };
+    put("decoder_start_token_id", begin_id.or(ids.pad).into());
+    put("pad_token_id", ids.pad.into());
+    put("eos_token_id", ids.eos.into());
     map
 }
 
@@ -299,7 +308,8 @@ mod tests {
             let described = describe(&text(&changes))?;
             let ModelConfig { tied_output, scale_output, .. } = described.config;
             assert_eq!((tied_output, scale_output), (is_tied, is_tied), "{changes:?}");
-            let written = express_as(Family::T5, &described.config, &described.sizes)?;
+            let written =
+                express_as(Family::T5, &described.config, &described.spec, &described.ids, None)?;
             assert_eq!(written.config[tied], json!(is_tied));
             assert_eq!(written.config[scaled], json!(is_tied));
         }
@@ -317,10 +327,11 @@ mod tests {
         ] {
             let described = describe(&text(&changes))?;
             assert_eq!(described.notes, Vec::<String>::new(), "{changes:?}");
-            let written = express_as(Family::T5, &described.config, &described.sizes)?;
+            let written =
+                express_as(Family::T5, &described.config, &described.spec, &described.ids, None)?;
             assert_eq!(written.config[changes[0].0], changes[0].1);
             let again = describe(&Value::Object(written.config).to_string())?;
-            assert_eq!((again.config, again.sizes), (described.config, described.sizes));
+            assert_eq!((again.config, again.spec), (described.config, described.spec));
         }
         Ok(())
     }
@@ -337,7 +348,7 @@ mod tests {
             scale_output: false,
             cross_attention: None,
             feed_forward,
-            ..described.config
+            ..described.config.clone()
         };
         let expected = [
             "model.bias",
@@ -345,7 +356,7 @@ mod tests {
             "model.scale_output",
             "model.feed_forward.activation",
         ];
-        assert_eq!(reasons(Family::T5, &config, &described.sizes), expected);
+        assert_eq!(reasons(Family::T5, &config, &described), expected);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Family, HfError, Sizes, describe, express_as};
+use super::{Description, Family, HfError, describe, express_as};
 use crate::config::ModelConfig;
 
 /// The text of a `config.json` with `changes`.
@@ -23,9 +23,9 @@ pub(super) fn assert_refused(config: &Value, changes: &[(&str, Value)]) {
     }
 }
 
-/// The first key of every fault of `config` as a model of `family`.
-pub(super) fn reasons(family: Family, config: &ModelConfig, sizes: &Sizes) -> Vec<String> {
-    match express_as(family, config, sizes) {
+/// The first key of every fault of `config` as a model of `family`, with the sizes that are described.
+pub(super) fn reasons(family: Family, config: &ModelConfig, sizes: &Description) -> Vec<String> {
+    match express_as(family, config, &sizes.spec, &sizes.ids, None) {
         Err(HfError::Inexpressible { faults, .. }) => {
             faults.into_iter().map(|fault| fault.keys[0].clone()).collect()
         }

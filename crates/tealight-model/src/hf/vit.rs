@@ -6,11 +6,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::class::{Class, Head};
+use super::class::Class;
 use super::classification::HeadClass;
+use super::ids::SpecialIds;
 use super::keys::{self, Keys};
 use super::rules::Rules;
-use super::sizes::Sizes;
 use super::table::Pair;
 use super::{HfResult, requirements};
 use crate::choice::names::Named as _;
@@ -18,14 +18,16 @@ use crate::config::{ModelConfig, NormPlacement};
 use crate::layers::classifier_head::ClassifierHead;
 use crate::layers::feed_forward::{FeedForwardConfig, MlpConfig};
 use crate::layers::norm::{LayerNormConfig, NormConfig};
+use crate::models::image_classifier::ImageClassifierSpec;
 use crate::models::read_out::ReadOut;
+use crate::models::spec::ModelSpec;
 use crate::params::init::{InitConfig, Normal};
 use crate::patches::{PatchesConfig, PictureSize, linear};
 use crate::position::{PositionConfig, learned};
 
 pub(super) const CLASS: Class = Class {
     architecture: "ViTModel",
-    head: Head::ImageClassifier,
+    has: |spec| matches!(spec, ModelSpec::ImageClassifier(_)),
     base: "vit",
     roots: &["embeddings.", "encoder.", "layernorm.", "pooler."],
     unused: &["pooler", "mask_token"],
@@ -46,7 +48,7 @@ pub(super) const CLASS: Class = Class {
 /// Keys of masked image modelling and of the pooler, which classifiers do not use.
 const UNUSED_KEYS: [&str; 3] = ["encoder_stride", "pooler_output_size", "pooler_act"];
 
-fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
+fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     let why = "queries, keys and values have biases, as all linear maps";
     keys.require("qkv_bias", true, why)?;
     for key in UNUSED_KEYS {
@@ -80,11 +82,17 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
         init: InitConfig::Normal(Normal { std, scale_residual: false }),
         ..ModelConfig::default()
     };
-    let picture = Some(PictureSize { height, width, channels });
-    Ok((config, Sizes { picture, ..Sizes::default() }))
+    let size = PictureSize { height, width, channels };
+    let backbone = ImageClassifierSpec { size, n_classes: 0, read_out: ReadOut::Cls };
+    Ok((config, ModelSpec::ImageClassifier(backbone), SpecialIds::default()))
 }
 
-fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
+fn write(
+    config: &ModelConfig,
+    spec: &ModelSpec,
+    _: &SpecialIds,
+    rules: &mut Rules,
+) -> Map<String, Value> {
     rules.require_off("model.causal", config.causal, "bidirectional attention");
     requirements::check_equal_layers(config, rules);
     requirements::check_pre_norm_blocks(config, rules);
@@ -94,7 +102,7 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     requirements::check_positions_from(0, config, rules);
     let patch = check_patches(config, rules);
     let (activation, d_ff) = requirements::mlp(config, rules);
-    let PictureSize { height, width, channels } = sizes.picture.unwrap_or_default();
+    let PictureSize { height, width, channels } = spec.picture_size().unwrap_or_default();
     let size = if height == width { json!(height) } else { json!([height, width]) };
     let map = json!({
         "image_size": size,

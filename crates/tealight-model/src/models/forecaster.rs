@@ -48,7 +48,7 @@ pub struct Forecaster {
 }
 
 /// Settings that data and task determine.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForecasterSpec {
     /// The inputs of the model.
     pub input: InputSpec,

@@ -58,6 +58,7 @@ impl ImageClassifierSpec {
 pub struct ImageClassifier {
     transformer: Transformer,
     grid: Grid,
+    read_out: ReadOut,
     reader: Reader,
     head: Head,
 }
@@ -83,7 +84,8 @@ impl ImageClassifier {
         };
         let classifier = config.classifier.clone().unwrap_or_default();
         let head = classifier.build(&head, &vb.pp("classifier"))?;
-        Ok(Self { transformer, grid, reader, head })
+        let read_out = spec.read_out;
+        Ok(Self { transformer, grid, read_out, reader, head })
     }
 
     /// Builds the backbone alone: embedding, positions and blocks.
@@ -124,6 +126,11 @@ impl ImageClassifier {
     /// Where the patches are among the positions.
     pub fn grid(&self) -> Grid {
         self.grid
+    }
+
+    /// Which hidden state is classified.
+    pub fn read_out(&self) -> ReadOut {
+        self.read_out
     }
 
     /// The embeddings, positions and blocks.

@@ -9,4 +9,6 @@ pub mod lm_head;
 pub mod masked_lm;
 mod output;
 pub mod read_out;
+pub mod record;
 pub mod seq2seq;
+pub mod spec;

@@ -16,6 +16,9 @@ pub enum OnnxError {
     /// A parameter that the graph needs is missing, or the model has one that the graph does not use.
     #[error("{0}")]
     Parameter(String),
+    /// A cache was asked for, and the model has none.
+    #[error("{0}")]
+    NoCache(&'static str),
     /// The constants do not fit into a file.
     #[error(
         "the parameters take {bytes} bytes, and a file of ONNX, which is one message of protocol buffers, \

@@ -34,10 +34,9 @@ use candle_core::Tensor;
 pub use error::{OnnxError, OnnxResult};
 
 use crate::config::ModelConfig;
-use crate::models::causal_lm::{CausalLm, CausalLmSpec};
-use crate::models::classifier::{Classifier, ClassifierSpec};
-use crate::models::image_classifier::{ImageClassifier, ImageClassifierSpec};
-use crate::models::masked_lm::{MaskedLm, MaskedLmSpec};
+use crate::models::classifier::ClassifierSpec;
+use crate::models::image_classifier::ImageClassifierSpec;
+use crate::models::spec::ModelSpec;
 use crate::patches::PictureSize;
 use graph::{Axis, Graph, Type, Value};
 use parameters::Parameters;
@@ -45,21 +44,6 @@ use pictures::Pictures;
 use position::Tokens;
 use sequence::{Lengths, Sequence};
 use transformer::{Backbone, Hidden, Inputs};
-
-/// A model with the sizes of its data.
-#[derive(Clone, Copy, Debug)]
-pub enum Model<'a> {
-    /// `logits (batch, seq_len, vocab_size)` of every position.
-    MaskedLm(&'a MaskedLmSpec),
-    /// `last_hidden_state (batch, seq_len, d_model)` of the backbone of a masked language model.
-    Encoder(&'a MaskedLmSpec),
-    /// `logits (batch, seq_len, vocab_size)` of the next token at every position.
-    CausalLm(&'a CausalLmSpec, Cache),
-    /// `logits (batch, n_classes)`.
-    Classifier(&'a ClassifierSpec),
-    /// `logits (batch, n_classes)` of pictures.
-    ImageClassifier(&'a ImageClassifierSpec),
-}
 
 /// Whether a decoder takes and gives the keys and values of all positions, so that a call reads only new tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,17 +58,19 @@ pub enum Cache {
 /// The bytes of the file for the model of this `config` with these `parameters`.
 ///
 /// # Errors
-/// If the settings or parameters are no such model; if ONNX cannot express a part of it, by name; or if the
-/// parameters take more than 2 GiB.
+/// If this export has no such kind of model; if the settings or parameters are no such model; if ONNX cannot express a
+/// part of it, by name; or if the parameters take more than 2 GiB.
 pub fn export(
     config: &ModelConfig,
-    model: Model<'_>,
+    spec: &ModelSpec,
+    cache: Cache,
     parameters: &BTreeMap<String, Tensor>,
 ) -> OnnxResult<Vec<u8>> {
     lists_every_setting(config);
-    let parameters = model.parameters(config, parameters)?;
+    check(spec, cache)?;
+    let parameters = Parameters::of(parameters, |vb| spec.request_parameters(config, vb))?;
     let graph = Graph::default();
-    Writer { graph: &graph, config, model, parameters: &parameters }.write()?;
+    Writer { graph: &graph, config, spec, cache, parameters: &parameters }.write()?;
     parameters.check_all_taken()?;
     graph.into_bytes()
 }
@@ -120,74 +106,26 @@ fn lists_every_setting(config: &ModelConfig) {
         dropout: _,
         stochastic_depth: _,
         init: _,
-        // Of encoder-decoders, which are no `Model`.
+        // Of encoder-decoders, which are not exported.
         n_encoder_layers: _,
         encoder_attention: _,
         cross_attention: _,
     } = config;
 }
 
-impl Model<'_> {
-    /// Builds the model, which checks its settings, and collects its parameters.
-    fn parameters(
-        &self,
-        config: &ModelConfig,
-        all: &BTreeMap<String, Tensor>,
-    ) -> OnnxResult<Parameters> {
-        Ok(match *self {
-            Self::MaskedLm(spec) => Parameters::of(all, |vb| MaskedLm::build(config, spec, vb)),
-            Self::Encoder(spec) => {
-                Parameters::of(all, |vb| MaskedLm::build_encoder(config, spec, vb))
-            }
-            Self::CausalLm(spec, _) => Parameters::of(all, |vb| CausalLm::build(config, spec, vb)),
-            Self::Classifier(spec) => Parameters::of(all, |vb| Classifier::build(config, spec, vb)),
-            Self::ImageClassifier(spec) => {
-                Parameters::of(all, |vb| ImageClassifier::build(config, spec, vb))
-            }
-        }?)
-    }
-
-    fn sizes(&self) -> Sizes {
-        match *self {
-            Self::MaskedLm(spec) | Self::Encoder(spec) => {
-                let MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, packed: _ } = *spec;
-                Sizes { n_outputs: vocab_size, n_token_types, pad_id, seq_len }
-            }
-            Self::CausalLm(spec, _) => {
-                let CausalLmSpec { vocab_size, seq_len, packed: _ } = *spec;
-                Sizes { n_outputs: vocab_size, n_token_types: 0, pad_id: None, seq_len }
-            }
-            Self::Classifier(spec) => {
-                let ClassifierSpec {
-                    vocab_size: _,
-                    n_token_types,
-                    pad_id,
-                    seq_len,
-                    n_classes,
-                    read_out: _,
-                } = *spec;
-                Sizes { n_outputs: n_classes, n_token_types, pad_id, seq_len }
-            }
-            Self::ImageClassifier(spec) => {
-                // The positions are those of the grid.
-                let ImageClassifierSpec { size: _, n_classes, read_out: _ } = *spec;
-                Sizes { n_outputs: n_classes, n_token_types: 0, pad_id: None, seq_len: 0 }
-            }
+/// Refuses kinds of models that this export does not write, and a cache of a model that has none.
+fn check(spec: &ModelSpec, cache: Cache) -> OnnxResult<()> {
+    let refused = |reason: &str| Err(OnnxError::unsupported(spec.to_string(), reason));
+    match spec {
+        ModelSpec::Seq2Seq { .. } => refused("its export is not supported"),
+        ModelSpec::Forecaster(_) => refused("its inputs are no texts"),
+        ModelSpec::ImageClassifier(spec) if spec.n_classes == 0 => refused("it has no outputs"),
+        ModelSpec::CausalLm(_) => Ok(()),
+        _ if cache == Cache::With => {
+            Err(OnnxError::NoCache("only a causal language model has a cache of keys and values"))
         }
+        _ => Ok(()),
     }
-
-    fn has_cache(&self) -> bool {
-        matches!(self, Self::CausalLm(_, Cache::With))
-    }
-}
-
-/// The sizes of a model's data.
-#[derive(Debug)]
-struct Sizes {
-    n_outputs: usize,
-    n_token_types: usize,
-    pad_id: Option<u32>,
-    seq_len: usize,
 }
 
 const BATCH: Axis = Axis::Named("batch_size");
@@ -200,28 +138,29 @@ const TOTAL_LEN: Axis = Axis::Named("total_sequence_length");
 struct Writer<'a> {
     graph: &'a Graph,
     config: &'a ModelConfig,
-    model: Model<'a>,
+    spec: &'a ModelSpec,
+    cache: Cache,
     parameters: &'a Parameters,
 }
 
 impl Writer<'_> {
     fn write(&self) -> OnnxResult<()> {
-        if let Model::ImageClassifier(spec) = self.model {
+        if let ModelSpec::ImageClassifier(spec) = self.spec {
             return self.write_pictures(spec);
         }
-        let Self { graph, config, model, parameters } = *self;
-        let Sizes { n_token_types, pad_id, seq_len, .. } = model.sizes();
+        let Self { graph, config, spec, cache, parameters } = *self;
+        let has_cache = cache == Cache::With;
         let len = config.only_len().map_or(LEN, Axis::Fixed);
         let ids = graph.input("input_ids", Type::Int, &[BATCH, len]);
-        let kv_len = if model.has_cache() { TOTAL_LEN } else { len };
+        let kv_len = if has_cache { TOTAL_LEN } else { len };
         let mask = graph.input("attention_mask", Type::Int, &[BATCH, kv_len]);
         // With a single token type its vector is added to every position, so there is no input for it.
-        let types =
-            (n_token_types > 1).then(|| graph.input("token_type_ids", Type::Int, &[BATCH, len]));
+        let types = (spec.n_token_types() > 1)
+            .then(|| graph.input("token_type_ids", Type::Int, &[BATCH, len]));
         let has_table = || (0..config.n_layers).any(|i| position::is_table(config.position_of(i)));
-        let places = (model.has_cache() && has_table())
+        let places = (has_cache && has_table())
             .then(|| graph.input("position_ids", Type::Int, &[BATCH, len]));
-        let past = if model.has_cache() { self.past() } else { Vec::new() };
+        let past = if has_cache { self.past() } else { Vec::new() };
         let past_len = past.first().map(|[key, _value]| graph.len(key, 2));
         let lengths = Lengths {
             ids: &ids,
@@ -230,9 +169,9 @@ impl Writer<'_> {
             past_len: past_len.as_ref(),
         };
         let sequence = Sequence::new(graph, &lengths, config.causal);
-        let max_seq_len = config.resolve_max_seq_len(seq_len)?;
+        let max_seq_len = config.resolve_max_seq_len(spec.seq_len().unwrap_or_default())?;
         let backbone = Backbone { config, sequence: &sequence, parameters, max_seq_len };
-        let tokens = Tokens { ids: &ids, pad_id };
+        let tokens = Tokens { ids: &ids, pad_id: spec.pad_id() };
         let inputs = Inputs { tokens, pictures: None, token_type_ids: types, past };
         let hidden = backbone.hidden(&inputs)?;
         self.outputs(&sequence, &hidden, len)
@@ -274,25 +213,28 @@ impl Writer<'_> {
 
     /// Applies the head, and declares the outputs.
     fn outputs(&self, sequence: &Sequence<'_>, hidden: &Hidden, len: Axis) -> OnnxResult<()> {
-        let Self { graph, config, model, parameters } = *self;
-        let (x, n_outputs) = (&hidden.states, Axis::Fixed(model.sizes().n_outputs));
-        match model {
-            Model::Encoder(_) => {
+        let Self { graph, config, spec, parameters, .. } = *self;
+        let (x, n_outputs) = (&hidden.states, Axis::Fixed(spec.n_outputs()));
+        match spec {
+            ModelSpec::Encoder(_) => {
                 let shape = [BATCH, len, Axis::Fixed(config.d_model)];
                 graph.output("last_hidden_state", x, &shape);
             }
-            Model::MaskedLm(_) => {
+            ModelSpec::MaskedLm(_) => {
                 let logits = head::masked_lm(graph, config, parameters, x)?;
                 graph.output("logits", &logits, &[BATCH, len, n_outputs]);
             }
-            Model::CausalLm(..) => {
+            ModelSpec::CausalLm(_) => {
                 let logits = head::output(graph, config, parameters, x)?;
                 graph.output("logits", &logits, &[BATCH, len, n_outputs]);
             }
-            Model::Classifier(ClassifierSpec { read_out, .. })
-            | Model::ImageClassifier(ImageClassifierSpec { read_out, .. }) => {
+            ModelSpec::TextClassifier(ClassifierSpec { read_out, .. })
+            | ModelSpec::ImageClassifier(ImageClassifierSpec { read_out, .. }) => {
                 let logits = head::classifier(sequence, config, *read_out, parameters, x)?;
                 graph.output("logits", &logits, &[BATCH, n_outputs]);
+            }
+            ModelSpec::Seq2Seq { .. } | ModelSpec::Forecaster(_) => {
+                unreachable!("invariant: `check` refuses it")
             }
         }
         for (layer, parts) in hidden.present.iter().enumerate() {

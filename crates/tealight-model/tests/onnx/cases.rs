@@ -7,11 +7,10 @@ use tealight_model::embedding::Input;
 use tealight_model::models::causal_lm::{CausalLm, CausalLmSpec};
 use tealight_model::models::classifier::{Classifier, ClassifierSpec, ReadOut};
 use tealight_model::models::masked_lm::{MaskedLm, MaskedLmSpec};
-use tealight_model::onnx::{Cache, Model};
 use tealight_model::params::without_gradients;
 use tealight_model::position::PositionConfig;
 use tealight_model::transformer::block::BlockInput;
-use tealight_model::{BuildError, BuildResult, Mask, Mode, ModelConfig, ParamStore};
+use tealight_model::{BuildError, BuildResult, Mask, Mode, ModelConfig, ModelSpec, ParamStore};
 
 use crate::common::normal;
 
@@ -216,13 +215,13 @@ impl Case {
     }
 
     /// The model to write.
-    pub(crate) fn with_model<T>(&self, cache: Cache, write: impl FnOnce(Model<'_>) -> T) -> T {
+    pub(crate) fn spec(&self) -> ModelSpec {
         match self.task {
-            Task::MaskedLm => write(Model::MaskedLm(&MASKED_LM)),
-            Task::Encoder => write(Model::Encoder(&MASKED_LM)),
-            Task::CausalLm => write(Model::CausalLm(&CAUSAL_LM, cache)),
+            Task::MaskedLm => ModelSpec::MaskedLm(MASKED_LM),
+            Task::Encoder => ModelSpec::Encoder(MASKED_LM),
+            Task::CausalLm => ModelSpec::CausalLm(CAUSAL_LM),
             Task::Classifier(read_out) => {
-                write(Model::Classifier(&ClassifierSpec { read_out, ..CLASSIFIER }))
+                ModelSpec::TextClassifier(ClassifierSpec { read_out, ..CLASSIFIER })
             }
         }
     }

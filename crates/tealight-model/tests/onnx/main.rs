@@ -38,7 +38,7 @@ const STEPS: [usize; 4] = [4, 1, 3, 2];
 const TOLERANCE: f64 = 1e-4;
 
 fn written(case: &Case, cache: Cache) -> OnnxResult<Vec<u8>> {
-    case.with_model(cache, |model| export(&case.config, model, &case.parameters))
+    export(&case.config, &case.spec(), cache, &case.parameters)
 }
 
 fn decoded(bytes: &[u8]) -> ModelProto {

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use tealight_model::models::image_classifier::{ImageClassifier, ImageClassifierSpec};
 use tealight_model::models::read_out::ReadOut;
 use tealight_model::onnx::proto::Dimension;
-use tealight_model::onnx::{Model, export};
+use tealight_model::onnx::{Cache, export};
 use tealight_model::params::without_gradients;
 use tealight_model::patches::PictureSize;
 use tealight_model::position::PositionConfig;
-use tealight_model::{Mode, ModelConfig, ParamStore};
+use tealight_model::{Mode, ModelConfig, ModelSpec, ParamStore};
 
 use crate::common::normal;
 use crate::interpreter::{Values, run};
@@ -97,7 +97,8 @@ impl Case {
     }
 
     fn written(&self) -> std::result::Result<Vec<u8>, Box<dyn Error>> {
-        Ok(export(&self.config, Model::ImageClassifier(&self.spec), &self.parameters)?)
+        let spec = ModelSpec::ImageClassifier(self.spec);
+        Ok(export(&self.config, &spec, Cache::Without, &self.parameters)?)
     }
 }
 

@@ -19,11 +19,6 @@ const EXEMPT: [&str; 8] = [
     "distributed.shard_optimizer",
     "distributed.transport",
 ];
-
-/// Settings that a classifier has no use for. New runs do not have them, older ones may.
-const UNUSED_BY_CLASSIFIERS: [&str; 3] =
-    ["model.lm_head.", "model.tied_output", "model.scale_output"];
-
 /// A setting that differs between two configurations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
@@ -38,8 +33,7 @@ impl RunConfig {
     /// `training.bad_step`, `training.loss_spike`, the settings of `[distributed]` that change no number, and those
     /// that the model has no use for may differ. The error lists the other differences, sorted by key.
     pub fn same_run(&self, other: &Self) -> Result<(), Vec<Difference>> {
-        let unused: &[&str] =
-            if self.task.settings().classifier().is_some() { &UNUSED_BY_CLASSIFIERS } else { &[] };
+        let unused = self.task.settings().unused_model_settings();
         let is_exempt = |key: &str| EXEMPT.iter().chain(unused).any(|start| key.starts_with(start));
         let mut differences = self.differences(other);
         differences.retain(|Difference { key, .. }| !is_exempt(key));

@@ -75,9 +75,9 @@ pub enum Error {
         /// The folder of the cache, if there is one.
         cache: Option<PathBuf>,
     },
-    /// A model was trained for another task.
+    /// A model is of another kind.
     #[error("`{}` is {found}, and this needs {wanted}", .path.display())]
-    OtherPurpose {
+    OtherKind {
         /// Where the model is.
         path: PathBuf,
         /// What is needed, with its article.

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 
 /// Fills masks with a model and its tokenizer.
 #[derive(Clone, Copy, Debug)]
-pub struct FillMask<'a> {
+pub struct MaskFiller<'a> {
     model: &'a MaskedLm,
     tokenizer: &'a Tokenizer,
     device: &'a Device,
@@ -64,7 +64,7 @@ pub struct Target {
     pub first_piece: Option<String>,
 }
 
-impl<'a> FillMask<'a> {
+impl<'a> MaskFiller<'a> {
     /// For a `model` that is built without gradients on `device` with the settings `config`.
     pub fn new(
         model: &'a MaskedLm,

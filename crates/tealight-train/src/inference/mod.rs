@@ -1,9 +1,19 @@
-//! Inference: probabilities, filling masks, continuing texts and embedding them.
+//! Inference: what models answer, each by a file or folder that takes a built model and what reads its inputs.
+//!
+//! Tasks use it for their metrics, samples and reports, and [`pipelines`](crate::pipelines) for the models that users
+//! have trained.
 
+pub mod attention_map;
 pub(crate) mod batches;
 pub mod continuation;
 pub mod embed;
 pub mod fill_mask;
+pub mod forecast;
+pub mod image_classifier;
+pub mod labels;
+pub mod readers;
+pub mod symbols;
+pub mod text_classifier;
 
 use candle_core::{DType, Device, Tensor};
 
@@ -14,6 +24,12 @@ pub(crate) fn probabilities(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
     // Moved to the CPU first: Metal has no f64.
     let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
     Ok(tealight_ops::softmax::softmax(&logits)?.to_vec2()?)
+}
+
+/// `logits (n, n_outputs)` as rows of numbers in f64.
+pub(crate) fn values(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
+    // Moved to the CPU first: Metal has no f64.
+    Ok(logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_vec2()?)
 }
 
 /// Checks numbers that a model computed, before anything is chosen by them or shown.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::error::{BadStepReport, Error, Result};
+use crate::inference::attention_map::AttentionMap;
 use crate::monitor::early_stopping::Best;
-use crate::task::attention_map::AttentionMap;
 use crate::task::sample::Sample;
 
 pub mod jsonl;

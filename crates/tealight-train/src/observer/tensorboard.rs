@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use super::jsonl::training_values;
 use super::{Event, Observer};
 use crate::error::{Error, Result};
+use crate::inference::attention_map::AttentionMap;
 use crate::storage::clock::since_1970;
 use crate::storage::files;
-use crate::task::attention_map::AttentionMap;
 
 /// An image for TensorBoard.
 #[derive(Clone, Debug, PartialEq, Eq)]

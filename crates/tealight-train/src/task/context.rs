@@ -23,8 +23,6 @@ pub struct TaskContext<'a> {
     pub fixed_shapes: bool,
     /// The directory of a run whose files are used, such as its tokenizer.
     pub kept: Option<&'a Path>,
-    /// Whether the task serves inference only. If so, and the files in `kept` suffice, the data are not read.
-    pub inference_only: bool,
     /// Is called while a corpus is read and tokenised.
     pub progress: &'a dyn Fn(Stage, Progress),
 }
@@ -39,7 +37,6 @@ impl<'a> TaskContext<'a> {
             device,
             fixed_shapes: false,
             kept: None,
-            inference_only: false,
             progress: &|_, _| {},
         }
     }

@@ -2,10 +2,12 @@
 //!
 //! A task is a folder here and one line in the list of [`TaskConfig`]. Its settings implement [`TaskSettings`] and
 //! [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report [`TaskReport`]. Code for any task is a
-//! [`TaskVisitor`]. Besides, only `pretrained` and `tealight init` match on the kind: the first names the tasks of texts
-//! and pictures, the second those that it writes a configuration for.
+//! [`TaskVisitor`]. Besides, only `tealight init` matches on the kind: it names the tasks that it writes a configuration
+//! for.
+//!
+//! A task is for training and evaluation: it has data. What is done with a trained model is in
+//! [`trained`](crate::trained) and [`pipelines`](crate::pipelines).
 
-pub(crate) mod attention_map;
 mod batch;
 pub mod causal_lm;
 mod class_scores;
@@ -14,7 +16,6 @@ pub(crate) mod context;
 pub mod evaluate;
 mod illustration;
 pub mod images;
-pub mod labels;
 pub mod listops;
 pub mod masked_lm;
 pub(crate) mod metrics;
@@ -35,15 +36,18 @@ use candle_nn::VarBuilder;
 use serde::Serialize;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::patches::Grid;
-use tealight_model::{Mode, ModelConfig, ParamStore, Reads, choice};
+use tealight_model::{Mode, ModelConfig, ModelSpec, ParamStore, Reads, SpecRecord, choice};
 
 use crate::data::DataFile;
 pub use crate::data::Split;
+use crate::data::weather::Score;
 use crate::error::Result;
+use crate::inference::attention_map::AttentionMap;
+use crate::inference::image_classifier::PictureMaps;
+use crate::inference::readers::Readers;
 use crate::task::metrics::{Measures, Metrics};
 use crate::task::sample::Sample;
 
-pub use attention_map::{AttentionMap, SequenceMaps};
 pub use batch::Batch as LabelledBatch;
 pub use context::TaskContext;
 pub use illustration::{Captioned, Illustration};
@@ -122,51 +126,50 @@ pub trait TaskSettings: fmt::Debug {
         format!("tealight evaluate {} --json", run.display())
     }
 
-    /// How `tealight attend` computes the attention maps of a sequence.
-    fn attends(&self) -> Attends {
-        Attends::Never("it does not say how a sequence is read")
-    }
-
     /// Whether what a model writes for an example ([`Sample::text`]) goes on with its input.
     fn continues_text(&self) -> bool {
         false
     }
 
-    /// Whether `tealight serve` can use a run of this task.
-    fn is_served(&self) -> bool {
-        false
-    }
-
-    /// The settings of a task that `tealight forecast` can use.
-    fn forecaster(&self) -> Option<&weather::Config> {
+    /// The name of the [pipeline](crate::pipelines::Pipeline) that uses the models of this task; `None` if there is
+    /// none.
+    fn pipeline(&self) -> Option<&'static str> {
         None
     }
 
-    /// The settings of a task that `tealight translate` can use.
-    fn translator(&self) -> Option<&seq2seq::Config> {
+    /// The kind of the models that a run with these settings trains. `record` has the sizes in the manifest of the run,
+    /// `pad_id` is the padding of its tokenizer. `None` if a size is missing, or if nothing but this task can use such a
+    /// model.
+    fn model_spec(&self, record: SpecRecord, pad_id: Option<u32>) -> Option<ModelSpec> {
+        record.spec(pad_id)
+    }
+
+    /// How the names of settings of `[model]` begin that have no effect on a model of this task. New runs refuse them; runs
+    /// of versions that ignored them have them.
+    fn unused_model_settings(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Reads the data as training does, and tells the first fault; by default nothing is read.
+    ///
+    /// # Errors
+    /// The fault.
+    fn check_data(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The scores of the best possible model, where a rule that draws the data decides them.
+    fn bayes(&self) -> Option<Score> {
         None
     }
 
-    /// The settings of a task that `tealight classify` can use.
-    fn classifier(&self) -> Option<&classify::Config> {
-        None
+    /// Adds to the `readers` of such a model what only these settings say.
+    ///
+    /// # Errors
+    /// If a setting is invalid.
+    fn complete(&self, _readers: &mut Readers) -> Result<()> {
+        Ok(())
     }
-
-    /// The settings of a task that tells the classes of pictures.
-    fn image_classifier(&self) -> Option<&images::Config> {
-        None
-    }
-}
-
-/// How the attention maps of a sequence that a user types are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attends {
-    /// [`RegisteredTask::attend`] does so.
-    Task,
-    /// The model and its tokenizer suffice: [`Pretrained`](crate::pretrained::Pretrained) does so.
-    Pretrained,
-    /// Not at all, for this reason.
-    Never(&'static str),
 }
 
 /// Settings that build a task.
@@ -358,9 +361,14 @@ pub trait RegisteredTask: Task + Sized {
         Vec::new()
     }
 
-    /// The attention maps of a sequence that a user types, for [`Attends::Task`].
-    fn attend(&self, _model: &Self::Model, _sequence: &str) -> Result<SequenceMaps> {
-        Ok(SequenceMaps::default())
+    /// The name of held-out picture `index`, and its attention maps by `model`, which is built without gradients; `None`
+    /// if there is no such picture.
+    fn picture_maps(
+        &self,
+        _model: &Self::Model,
+        _index: usize,
+    ) -> Result<Option<(String, PictureMaps)>> {
+        Ok(None)
     }
 }
 

@@ -197,7 +197,7 @@ pub(super) fn embedding_rows(tokenizer: &Tokenizer, vocab_size: Option<usize>) -
 
 #[cfg(test)]
 pub(super) mod tests {
-    use crate::task::attention_map::AttentionMap;
+    use crate::inference::attention_map::AttentionMap;
 
     /// Asserts that no position reads one of another segment, and that there are two segments at least.
     pub(in crate::task) fn assert_kept_apart(maps: &[AttentionMap], segments: &[u32]) {

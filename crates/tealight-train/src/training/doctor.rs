@@ -10,9 +10,9 @@ use crate::config::RunConfig;
 use crate::error::Result;
 use crate::monitor::gradient_audit::audit;
 use crate::optimizer::schedule::{Constant, ScheduleConfig};
-use crate::pretrained::Pretrained;
 use crate::task::metrics::scalar;
 use crate::task::{Inputs, Loss, Split, Task};
+use crate::trained::TrainedModel;
 use crate::training::fit::fit;
 use crate::training::session::Session;
 
@@ -66,7 +66,7 @@ pub fn masks(config: &RunConfig, seq_len: usize) -> Result<Finding> {
 pub fn one_batch<T: Task>(
     config: &RunConfig,
     task: &T,
-    begins_with: Option<&Pretrained>,
+    begins_with: Option<&TrainedModel>,
     steps: u64,
     device: &Device,
 ) -> Result<Finding> {

@@ -14,10 +14,10 @@ use crate::monitor::early_stopping::{self, EarlyStopping, EarlyStoppingState};
 use crate::optimizer::Optimizer;
 use crate::optimizer::ema::Ema;
 use crate::optimizer::fine_tuning;
-use crate::pretrained::{InitReport, Pretrained};
 use crate::run::checkpoint::{Checkpoint, CheckpointState};
 use crate::storage::tensors::{self, NamedTensors};
 use crate::task::Task;
+use crate::trained::{InitReport, TrainedModel};
 use crate::training::shards::Shards;
 
 /// Task, training model, evaluation model on the same weights, optimizer, progress.
@@ -97,7 +97,7 @@ impl<T: Task> Session<T> {
     }
 
     /// Copies the parameters of a trained model that have the same names (`init_from`).
-    pub fn begin_with(&mut self, model: &Pretrained) -> Result<InitReport> {
+    pub fn begin_with(&mut self, model: &TrainedModel) -> Result<InitReport> {
         let initialised = model.initialise(&self.params, self.task.grid(&self.config.model))?;
         self.params.refresh()?;
         if let Some(decay) = self.config.training.ema_decay {

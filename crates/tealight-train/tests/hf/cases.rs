@@ -1,7 +1,7 @@
 //! Logits, hidden states, losses and gradients agree with those of `transformers`.
 
 use candle_core::{DType, IndexOp, Tensor};
-use tealight_model::hf::Head;
+use tealight_model::ModelSpec;
 
 use crate::model::{Model, models, named};
 use crate::record::{
@@ -69,7 +69,7 @@ fn off(model: &Model, case: &Case<'_>, ours: &Tensor, theirs: &Tensor) -> f64 {
 /// compared in causal models, in the hidden states of classifiers and where the record says so. `(batch, seq_len,
 /// width)` → the same shape or `(n, width)`.
 fn compared(model: &Model, case: &Case<'_>, states: &Tensor) -> Tensor {
-    let is_causal = model.description.family.head() == Head::CausalLm;
+    let is_causal = matches!(model.description.spec, ModelSpec::CausalLm(_));
     let of_classifier = model.description.classification.is_some() && states.rank() == 3;
     let as_recorded = case.expected["compare_where"] == "attention_mask";
     let without_padding = is_causal || of_classifier || as_recorded;
@@ -114,7 +114,7 @@ fn check_gradients(model: &Model, case: &Case<'_>, faults: &mut Faults) {
     }
     if let Some(expected) = case.get("grad_pad_row") {
         let words = theirs.iter().find(|(name, _)| name.ends_with("word_embeddings.weight"));
-        let pad_id = model.description.sizes.pad_id.unwrap() as usize;
+        let pad_id = model.description.ids.pad.unwrap() as usize;
         let row = words.unwrap().1.i(pad_id).unwrap();
         let tolerance = GRADIENT * largest(expected) + GRADIENT_OF_TOTAL * total;
         let label = format!("{}, gradient of the row of padding", case.label());

@@ -8,12 +8,14 @@ use serde_json::{Value, json};
 use tealight_model::hf::Family;
 use tealight_ops::testing::device;
 use tealight_train::config::{ConfigSource, RunConfig};
-use tealight_train::pretrained::Pretrained;
-use tealight_train::pretrained::card::Provenance;
-use tealight_train::pretrained::export::Format;
+use tealight_train::export::Format;
+use tealight_train::export::card::Provenance;
+use tealight_train::inference::labels::{Classified, Objective};
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::text_classification::TextClassification;
 use tealight_train::task::classify::Text;
-use tealight_train::task::labels::{Classified, Objective};
 use tealight_train::task::{TaskConfig, TaskKind};
+use tealight_train::trained::TrainedModel;
 use tealight_train::{Result, Session};
 
 use crate::record::{Record, difference, records};
@@ -56,9 +58,9 @@ fn text(input: &Value) -> Text {
 }
 
 fn classified(folder: &Path, texts: &[Text]) -> Vec<Classified> {
-    let pretrained = Pretrained::open(folder, None).unwrap();
-    let (task, model) = pretrained.classifier(device()).unwrap();
-    task.classify(&model, texts).unwrap()
+    let pretrained = TrainedModel::open(folder, None).unwrap();
+    let pipeline = TextClassification::open(&pretrained, device()).unwrap();
+    pipeline.answer(&texts.to_vec()).unwrap()
 }
 
 /// All recorded texts at once, and each alone.
@@ -106,9 +108,9 @@ fn without_an_architecture_the_tensors_decide() {
         for architectures in [Value::Null, json!([]), json!(["BertModel"])] {
             let folder = changed(&record, |config| config["architectures"] = architectures);
             let [before, after] = [&record.folder, &folder.path().to_owned()]
-                .map(|folder| Pretrained::open(folder, None).unwrap());
-            assert_eq!(before.purpose, after.purpose, "{}", record.name);
-            assert_eq!(before.model, after.model, "{}", record.name);
+                .map(|folder| TrainedModel::open(folder, None).unwrap());
+            assert_eq!(before.spec, after.spec, "{}", record.name);
+            assert_eq!(before.config, after.config, "{}", record.name);
         }
     }
 }
@@ -125,7 +127,7 @@ fn names_of_labels_are_complete_or_made_up() {
         .len();
     let open = |change: &dyn Fn(&mut Value)| {
         let folder = changed(&record, |config| change(config));
-        let opened = Pretrained::open(folder.path(), None);
+        let opened = TrainedModel::open(folder.path(), None);
         opened.map(|model| model.hf.unwrap().classification.unwrap().labels)
     };
     let unnamed = open(&|config| {
@@ -147,7 +149,7 @@ fn names_of_labels_are_complete_or_made_up() {
 
 /// A run of the task on texts with these labels, initialised from the folder.
 fn fine_tuned(
-    model: &Pretrained,
+    model: &TrainedModel,
     lines: &[Value],
     settings: &str,
 ) -> Result<(RunConfig, Session<tealight_train::task::classify::Classify>)> {
@@ -177,7 +179,7 @@ fn lines(label: impl Fn(usize) -> Value) -> Vec<Value> {
 #[test]
 fn a_classifier_is_trained_further_with_its_own_labels() {
     for record in classifiers() {
-        let model = Pretrained::open(&record.folder, None).unwrap();
+        let model = TrainedModel::open(&record.folder, None).unwrap();
         let outputs = model.hf.as_ref().unwrap().classification.clone().unwrap();
         let name = |n: usize| outputs.labels[n % outputs.labels.len()].clone();
         let objective = match record.name.as_str() {
@@ -194,7 +196,7 @@ fn a_classifier_is_trained_further_with_its_own_labels() {
         let TaskConfig::Classify(task) = &config.task else { panic!("{:?}", config.task) };
         assert_eq!(task.objective, objective, "{}", record.name);
         assert_eq!(task.labels.as_ref(), Some(&outputs.labels), "{}", record.name);
-        assert_eq!(config.model.classifier, model.model.classifier, "{}", record.name);
+        assert_eq!(config.model.classifier, model.config.classifier, "{}", record.name);
         let params = session.params.tensors();
         assert!(params.keys().eq(model.weights.keys()), "{}", record.name);
         for (name, tensor) in &params {
@@ -207,7 +209,7 @@ fn a_classifier_is_trained_further_with_its_own_labels() {
 fn a_classifier_whose_problem_is_undecided_learns_numbers_if_it_has_one_output() {
     let record = classifiers().into_iter().find(|one| one.name == "bert_regression").unwrap();
     let folder = changed(&record, |config| config["problem_type"] = Value::Null);
-    let model = Pretrained::open(folder.path(), None).unwrap();
+    let model = TrainedModel::open(folder.path(), None).unwrap();
     let (config, _) = fine_tuned(&model, &lines(|n| json!(n)), "").unwrap();
     let TaskConfig::Classify(task) = &config.task else { panic!("{:?}", config.task) };
     assert_eq!(task.objective, Objective::Regression);
@@ -217,12 +219,12 @@ fn a_classifier_whose_problem_is_undecided_learns_numbers_if_it_has_one_output()
 fn an_encoder_gets_the_head_of_its_family_unless_the_settings_name_another() {
     let mut families = BTreeSet::new();
     for record in records().into_iter().filter(|one| one.folder.join("vocab.txt").is_file()) {
-        let model = Pretrained::open(&record.folder, None).unwrap();
+        let model = TrainedModel::open(&record.folder, None).unwrap();
         let family = model.hf.as_ref().unwrap().family;
         if model.hf.as_ref().unwrap().classification.is_some() {
             continue;
         }
-        let Some(usual) = family.classifier_head(&model.model) else { continue };
+        let Some(usual) = family.classifier_head(&model.config) else { continue };
         let label = |n: usize| json!(["a", "b"][n % 2]);
         // An attention of one length may be longer than `task.seq_len`.
         let Ok((config, _)) = fine_tuned(&model, &lines(label), "") else { continue };
@@ -240,7 +242,7 @@ fn an_encoder_gets_the_head_of_its_family_unless_the_settings_name_another() {
 #[test]
 fn a_classifier_is_exported_with_its_labels_and_read_back() {
     for record in classifiers() {
-        let model = Pretrained::open(&record.folder, None).unwrap();
+        let model = TrainedModel::open(&record.folder, None).unwrap();
         let expressed = model.hugging_face().unwrap();
         assert_eq!(expressed.config["architectures"][0], record.expected["architecture"]);
         let result = &record.expected["text_classification"].as_object().unwrap().values().next();
@@ -250,8 +252,8 @@ fn a_classifier_is_exported_with_its_labels_and_read_back() {
         {
             let directory = tempfile::tempdir().unwrap();
             model.export(directory.path(), &format, &Provenance::default()).unwrap();
-            let back = Pretrained::open(directory.path(), None).unwrap();
-            assert_eq!((&back.purpose, &back.model), (&model.purpose, &model.model));
+            let back = TrainedModel::open(directory.path(), None).unwrap();
+            assert_eq!((&back.spec, &back.config), (&model.spec, &model.config));
             let actual = classified(directory.path(), std::slice::from_ref(&input));
             assert_eq!(actual, expected, "{}", record.name);
         }

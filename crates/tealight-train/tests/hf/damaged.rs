@@ -7,8 +7,8 @@ use std::path::Path;
 use candle_core::{DType, Tensor};
 use serde_json::{Value, json};
 use tealight_ops::testing::device;
-use tealight_train::pretrained::folder::HfFolder;
 use tealight_train::storage::tensors::to_bytes;
+use tealight_train::trained::folder::HfFolder;
 
 use crate::record::{Record, evil, records};
 

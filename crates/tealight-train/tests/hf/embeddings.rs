@@ -5,10 +5,12 @@ use std::path::Path;
 
 use serde_json::Value;
 use tealight_ops::testing::device;
-use tealight_train::inference::embed::{Embedder, Embeddings, Settings};
-use tealight_train::pretrained::Pretrained;
-use tealight_train::pretrained::card::Provenance;
-use tealight_train::pretrained::export::Format;
+use tealight_train::export::Format;
+use tealight_train::export::card::Provenance;
+use tealight_train::inference::embed::Embeddings;
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::feature_extraction::FeatureExtraction;
+use tealight_train::trained::TrainedModel;
 
 use crate::record::{golden, json};
 
@@ -78,29 +80,30 @@ fn write(folder: &Path, name: &str, content: &Value) {
     fs::write(path, content.to_string()).unwrap();
 }
 
-fn embedder(folder: &Path) -> Embedder {
-    let pretrained = Pretrained::open(folder, None).unwrap();
-    let settings = pretrained.sentence_settings().unwrap().settings;
-    pretrained.embedder(settings, device()).unwrap()
+fn pipeline(folder: &Path) -> FeatureExtraction {
+    FeatureExtraction::open(&TrainedModel::open(folder, None).unwrap(), device()).unwrap()
 }
 
 #[test]
 fn vectors_are_those_of_sentence_transformers() {
     for case in cases() {
-        case.check(&case.label, &embedder(case.folder.path()).embed(&case.texts).unwrap());
+        case.check(
+            &case.label,
+            &pipeline(case.folder.path()).embedder().embed(&case.texts).unwrap(),
+        );
     }
 }
 
 #[test]
 fn an_exported_folder_embeds_as_its_source() {
     for case in cases() {
-        let source = Pretrained::open(case.folder.path(), None).unwrap();
+        let source = TrainedModel::open(case.folder.path(), None).unwrap();
         let expressed = Box::new(source.hugging_face().unwrap());
         for format in [Format::HuggingFace(expressed), Format::Tealight { reason: None }] {
             let to = tempfile::tempdir().unwrap();
             source.export(to.path(), &format, &Provenance::default()).unwrap();
             let label = format!("{}, {format:?}", case.label);
-            case.check(&label, &embedder(to.path()).embed(&case.texts).unwrap());
+            case.check(&label, &pipeline(to.path()).embedder().embed(&case.texts).unwrap());
         }
     }
 }
@@ -108,7 +111,8 @@ fn an_exported_folder_embeds_as_its_source() {
 #[test]
 fn a_vector_does_not_depend_on_the_other_texts() {
     for case in cases() {
-        let embedder = embedder(case.folder.path());
+        let pipeline = pipeline(case.folder.path());
+        let embedder = pipeline.embedder();
         let together = embedder.embed(&case.texts).unwrap();
         for (text, row) in case.texts.iter().zip(together.rows()) {
             let alone = embedder.embed(std::slice::from_ref(text)).unwrap();
@@ -122,8 +126,9 @@ fn a_vector_does_not_depend_on_the_other_texts() {
 /// Its own attention mixes the texts of a batch and padding changes it, as in `transformers`.
 #[test]
 fn a_nystromformer_embeds_one_text_at_a_time() {
-    let pretrained = Pretrained::open(&golden().join("models/nystrom_exact"), None).unwrap();
-    let embedder = pretrained.embedder(Settings::default(), device()).unwrap();
+    let pretrained = TrainedModel::open(&golden().join("models/nystrom_exact"), None).unwrap();
+    let pipeline = FeatureExtraction::open(&pretrained, device()).unwrap();
+    let embedder = pipeline.embedder();
     let texts = ["the rain", "a king and the sea"].map(str::to_owned);
     let together = embedder.embed(&texts).unwrap();
     for (text, row) in texts.iter().zip(together.rows()) {
@@ -139,8 +144,8 @@ fn other_models_are_refused_by_their_kind() {
         ("llama", "a causal language model"),
         ("t5", "an encoder-decoder"),
     ] {
-        let pretrained = Pretrained::open(&golden().join("models").join(model), None).unwrap();
-        let error = pretrained.embedder(Settings::default(), device()).unwrap_err().to_string();
+        let pretrained = TrainedModel::open(&golden().join("models").join(model), None).unwrap();
+        let error = FeatureExtraction::open(&pretrained, device()).unwrap_err().to_string();
         assert!(error.contains(kind) && error.contains("needs an encoder of texts"), "{error}");
     }
 }
@@ -152,9 +157,8 @@ fn refusal(name: &str, change: impl FnOnce(&mut Value)) -> String {
     let mut content = if path.exists() { json(&path) } else { serde_json::json!({}) };
     change(&mut content);
     write(case.folder.path(), name, &content);
-    let pretrained = Pretrained::open(case.folder.path(), None).unwrap();
-    let settings = pretrained.sentence_settings();
-    let built = settings.and_then(|stated| pretrained.embedder(stated.settings, device()));
+    let pretrained = TrainedModel::open(case.folder.path(), None).unwrap();
+    let built = FeatureExtraction::open(&pretrained, device());
     let message = built.map_or_else(|error| error.to_string(), |_| "accepted".to_owned());
     message.replace(&case.folder.path().display().to_string(), "")
 }
@@ -231,7 +235,7 @@ fn modules_that_are_not_supported_are_refused_by_name() {
 fn a_pooling_without_modules_is_a_damaged_folder() {
     let case = cases().remove(1);
     fs::remove_file(case.folder.path().join("modules.json")).unwrap();
-    let pretrained = Pretrained::open(case.folder.path(), None).unwrap();
+    let pretrained = TrainedModel::open(case.folder.path(), None).unwrap();
     let error = pretrained.sentence_settings().unwrap_err().to_string();
     assert!(error.contains("there is no `modules.json`"), "{error}");
 }

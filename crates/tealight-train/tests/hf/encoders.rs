@@ -6,16 +6,21 @@ use std::path::Path;
 
 use candle_core::Tensor;
 use serde_json::{Value, json};
-use tealight_model::hf::{self, Family, Head};
+use tealight_model::ModelSpec;
+use tealight_model::hf::{self, Family};
 use tealight_ops::testing::device;
 use tealight_train::config::{ConfigSource, RunConfig};
-use tealight_train::pretrained::Pretrained;
-use tealight_train::pretrained::card::Provenance;
-use tealight_train::pretrained::export::Format;
+use tealight_train::export::Format;
+use tealight_train::export::card::Provenance;
+use tealight_train::inference::attention_map::AttentionMap;
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::attention_maps::AttentionMaps;
+use tealight_train::pipelines::fill_mask::FillMask;
 use tealight_train::storage::tensor_file::TensorFile;
 use tealight_train::storage::tensors::to_bytes;
 use tealight_train::task::classify::Classify;
-use tealight_train::task::{AttentionMap, TaskConfig, TaskKind};
+use tealight_train::task::{TaskConfig, TaskKind};
+use tealight_train::trained::TrainedModel;
 use tealight_train::{Result, Session};
 
 use crate::record::{Record, difference, records};
@@ -36,8 +41,7 @@ fn masked_lms() -> Vec<(Record, &'static str)> {
         let described = hf::describe(&config).unwrap();
         let family = described.family;
         let has_tokenizer = record.folder.join("tokenizer.json").exists();
-        let is_language_model = described.classification.is_none();
-        let is_one = family.head() == Head::MaskedLm && is_language_model && has_tokenizer;
+        let is_one = matches!(described.spec, ModelSpec::MaskedLm(_)) && has_tokenizer;
         let prefix = if family == Family::ModernBert { "model" } else { family.model_type() };
         is_one.then_some((record, prefix))
     };
@@ -81,21 +85,21 @@ fn write_encoder(record: &Record, prefix: &str, names: Names, to: &Path) {
 }
 
 /// Each folder with its model, and both ways of writing its encoder alone.
-fn for_each_encoder(check: impl Fn(&str, &Pretrained, &Pretrained)) {
+fn for_each_encoder(check: impl Fn(&str, &TrainedModel, &TrainedModel)) {
     for (record, prefix) in masked_lms() {
-        let whole = Pretrained::open(&record.folder, None).unwrap();
+        let whole = TrainedModel::open(&record.folder, None).unwrap();
         for names in [Names::Prefixed, Names::Bare] {
             let directory = tempfile::tempdir().unwrap();
             write_encoder(&record, prefix, names, directory.path());
-            let encoder = Pretrained::open(directory.path(), None).unwrap();
+            let encoder = TrainedModel::open(directory.path(), None).unwrap();
             check(&format!("{}, {names:?}", record.name), &whole, &encoder);
         }
     }
 }
 
 /// A text with as many tokens as the attention of the model requires.
-fn text(model: &Pretrained) -> String {
-    let Some(n_tokens) = model.model.only_len() else { return "the rain is here".into() };
+fn text(model: &TrainedModel) -> String {
+    let Some(n_tokens) = model.config.only_len() else { return "the rain is here".into() };
     let mut texts = (1..n_tokens).map(|n| vec!["a"; n].join(" "));
     let n = |text: &String| model.tokenizer().unwrap().encode(text).unwrap().ids.len();
     texts.find(|text| n(text) == n_tokens).expect("a text of this length")
@@ -105,8 +109,8 @@ fn text(model: &Pretrained) -> String {
 fn attention_maps_need_no_head() {
     for_each_encoder(|label, whole, encoder| {
         let text = &text(whole);
-        let expected = whole.attention_maps(text, device()).unwrap();
-        let actual = encoder.attention_maps(text, device()).unwrap();
+        let [expected, actual] = [whole, encoder]
+            .map(|model| AttentionMaps::open(model, device()).unwrap().answer(text).unwrap().maps);
         assert_eq!(expected.len(), actual.len(), "{label}");
         for (expected, actual) in expected.iter().zip(&actual) {
             let AttentionMap { name, queries, keys, maps } = expected;
@@ -117,7 +121,7 @@ fn attention_maps_need_no_head() {
 }
 
 /// The session of a classifier whose configuration names nothing but its data and `model`.
-fn classifier(model: &Pretrained, folder: &Path) -> Result<Session<Classify>> {
+fn classifier(model: &TrainedModel, folder: &Path) -> Result<Session<Classify>> {
     let data = folder.join("texts.jsonl");
     // Enough texts for both labels on both sides of the split.
     let line =
@@ -144,7 +148,7 @@ fn classifier(model: &Pretrained, folder: &Path) -> Result<Session<Classify>> {
 fn a_classifier_begins_with_an_encoder_without_a_head() {
     for_each_encoder(|label, whole, encoder| {
         let directory = tempfile::tempdir().unwrap();
-        let started = |model: &Pretrained| {
+        let started = |model: &TrainedModel| {
             classifier(model, directory.path()).map_err(|error| error.to_string())
         };
         let (expected, actual) = match (started(whole), started(encoder)) {
@@ -171,8 +175,8 @@ fn a_classifier_begins_with_an_encoder_without_a_head() {
 #[test]
 fn filling_masks_names_the_missing_head() {
     for_each_encoder(|label, whole, encoder| {
-        whole.masked_lm(device()).unwrap();
-        let error = encoder.masked_lm(device()).unwrap_err().to_string();
+        FillMask::open(whole, device()).unwrap();
+        let error = FillMask::open(encoder, device()).unwrap_err().to_string();
         assert!(error.contains("without a language-model head"), "{label}: {error}");
         let (_, missing) = error.split_once("there is no tensor ").unwrap();
         let missing: Vec<_> = missing.split(", ").map(|name| name.trim_matches('`')).collect();
@@ -192,7 +196,7 @@ fn half_a_head_is_a_damaged_folder() {
     damaged.remove("cls.predictions.bias").unwrap();
     let model = directory.path().join("model.safetensors");
     fs::write(&model, to_bytes(&model, &damaged).unwrap()).unwrap();
-    let error = Pretrained::open(directory.path(), None).unwrap_err().to_string();
+    let error = TrainedModel::open(directory.path(), None).unwrap_err().to_string();
     assert!(error.contains("no tensor `cls.predictions.bias`"), "{error}");
 }
 
@@ -207,8 +211,8 @@ fn an_encoder_is_exported_as_one_and_read_back() {
         for format in formats {
             let directory = tempfile::tempdir().unwrap();
             encoder.export(directory.path(), &format, &Provenance::default()).unwrap();
-            let back = Pretrained::open(directory.path(), None).unwrap();
-            assert_eq!((&back.purpose, &back.model), (&encoder.purpose, &encoder.model));
+            let back = TrainedModel::open(directory.path(), None).unwrap();
+            assert_eq!((&back.spec, &back.config), (&encoder.spec, &encoder.config));
             assert!(back.weights.keys().eq(encoder.weights.keys()), "{label}");
         }
     });
@@ -222,7 +226,7 @@ fn a_classifier_begins_with_the_pooler_of_a_file_that_has_one() {
     let directory = tempfile::tempdir().unwrap();
     write_encoder(&record, prefix, Names::Prefixed, directory.path());
     let mut with_pooler = tensors(&record.folder);
-    let d_model = Pretrained::open(&record.folder, None).unwrap().model.d_model;
+    let d_model = TrainedModel::open(&record.folder, None).unwrap().config.d_model;
     let weight = Tensor::arange(0_f32, (d_model * d_model) as f32, device()).unwrap();
     let weight = weight.reshape((d_model, d_model)).unwrap();
     let bias = Tensor::arange(0_f32, d_model as f32, device()).unwrap();
@@ -230,7 +234,7 @@ fn a_classifier_begins_with_the_pooler_of_a_file_that_has_one() {
     with_pooler.insert("bert.pooler.dense.bias".to_owned(), bias.clone());
     let model = directory.path().join("model.safetensors");
     fs::write(&model, to_bytes(&model, &with_pooler).unwrap()).unwrap();
-    let pretrained = Pretrained::open(directory.path(), None).unwrap();
+    let pretrained = TrainedModel::open(directory.path(), None).unwrap();
     assert!(pretrained.weights.keys().all(|name| !name.starts_with("classifier")));
     let texts = tempfile::tempdir().unwrap();
     let params = classifier(&pretrained, texts.path()).unwrap().params.tensors();

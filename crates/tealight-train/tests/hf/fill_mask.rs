@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 use tealight_ops::testing::device;
-use tealight_train::inference::fill_mask::{Candidate, FillMask, Proposals, targets};
-use tealight_train::pretrained::Pretrained;
+use tealight_train::inference::fill_mask::{Candidate, Proposals, targets};
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::fill_mask::FillMask;
+use tealight_train::trained::TrainedModel;
 
 use crate::record::{Record, records};
 
@@ -37,10 +39,10 @@ fn check(label: &str, expected: &[Value], actual: &[Candidate]) {
 
 /// Checks all texts of one setting of the pipeline, as one batch.
 fn check_setting(record: &Record, label: &str, setting: &Value) {
-    let pretrained = Pretrained::open(&record.folder, None).unwrap();
-    let model = pretrained.masked_lm(device()).unwrap();
-    let tokenizer = pretrained.tokenizer().unwrap();
-    let mut fill_mask = FillMask::new(&model, &pretrained.model, tokenizer, device());
+    let pretrained = TrainedModel::open(&record.folder, None).unwrap();
+    let pipeline = FillMask::open(&pretrained, device()).unwrap();
+    let tokenizer = pipeline.tokenizer();
+    let mut fill_mask = pipeline.filler();
     if let Some(len) = setting["tokenizer_kwargs"]["max_length"].as_u64() {
         fill_mask = fill_mask.padded_to(len as usize);
     }
@@ -90,10 +92,10 @@ fn either_way_of_writing_a_mask_is_understood_and_targets_are_scored_among_all_t
         if asked(&record).is_none() {
             continue;
         }
-        let pretrained = Pretrained::open(&record.folder, None).unwrap();
-        let model = pretrained.masked_lm(device()).unwrap();
-        let tokenizer = pretrained.tokenizer().unwrap();
-        let fill_mask = FillMask::new(&model, &pretrained.model, tokenizer, device());
+        let pretrained = TrainedModel::open(&record.folder, None).unwrap();
+        let pipeline = FillMask::open(&pretrained, device()).unwrap();
+        let tokenizer = pipeline.tokenizer();
+        let fill_mask = pipeline.filler();
         let filled = |mask: &str, proposals: &Proposals| {
             fill_mask.fill(&[format!("the {mask} .")], proposals).unwrap().remove(0).remove(0)
         };
@@ -112,10 +114,9 @@ fn either_way_of_writing_a_mask_is_understood_and_targets_are_scored_among_all_t
 #[test]
 fn a_text_that_cannot_be_filled_is_told_why() {
     let record = records().into_iter().find(|one| asked(one).is_some()).unwrap();
-    let pretrained = Pretrained::open(&record.folder, None).unwrap();
-    let model = pretrained.masked_lm(device()).unwrap();
-    let tokenizer = pretrained.tokenizer().unwrap();
-    let fill_mask = FillMask::new(&model, &pretrained.model, tokenizer, device());
+    let pretrained = TrainedModel::open(&record.folder, None).unwrap();
+    let pipeline = FillMask::open(&pretrained, device()).unwrap();
+    let fill_mask = pipeline.filler();
     let message = |text: String| {
         let proposals = Proposals { top_k: 1, targets: None };
         fill_mask.fill(&[text], &proposals).unwrap_err().to_string()

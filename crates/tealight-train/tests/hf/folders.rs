@@ -8,19 +8,16 @@ use candle_core::{DType, Tensor};
 use serde_json::{Value, json};
 use tealight_model::hf::{self, Description, Expressed};
 use tealight_ops::testing::device;
-use tealight_train::pretrained::folder::{self, HfFolder};
 use tealight_train::storage::tensors::to_bytes;
+use tealight_train::trained::folder::{self, HfFolder};
 
 use crate::model::models;
 use crate::record::{Record, difference, records};
 
 /// Exports a folder for `transformers`.
 fn export(opened: &HfFolder, to: &Path) -> Expressed {
-    let Description { family, config, sizes, classification, .. } = &opened.description;
-    let expressed = match classification {
-        Some(outputs) => hf::express_classifier(config, sizes, outputs).unwrap(),
-        None => hf::express(family.head(), config, sizes).unwrap(),
-    };
+    let Description { config, spec, ids, classification, .. } = &opened.description;
+    let expressed = hf::express(config, spec, ids, classification.as_ref()).unwrap();
     fs::create_dir_all(to).unwrap();
     for (name, bytes) in folder::files(&expressed, &opened.weights, None).unwrap() {
         fs::write(to.join(name), bytes).unwrap();
@@ -38,7 +35,7 @@ fn a_folder_that_is_read_written_and_read_is_the_same() {
         let second = HfFolder::open(directory.path()).unwrap();
         let (before, after) = (&first.description, &second.description);
         assert_eq!(before.config, after.config, "{}", record.name);
-        assert_eq!(before.sizes, after.sizes, "{}", record.name);
+        assert_eq!((before.spec, before.ids), (after.spec, after.ids), "{}", record.name);
         assert_eq!(before.classification, after.classification, "{}", record.name);
         let names = |folder: &HfFolder| folder.weights.keys().cloned().collect::<Vec<_>>();
         assert_eq!(names(&first), names(&second), "{}", record.name);

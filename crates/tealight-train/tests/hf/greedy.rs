@@ -6,9 +6,11 @@ use serde_json::Value;
 use tealight_model::generation::{StopRules, Strategy, generate};
 use tealight_model::models::causal_lm::CachedPredictor;
 use tealight_ops::testing::device;
-use tealight_train::inference::continuation::{Continuer, EndedBy, Settings};
-use tealight_train::pretrained::Pretrained;
+use tealight_train::inference::continuation::{EndedBy, Settings};
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::text_generation::TextGeneration;
 use tealight_train::text::tokenizer::Specials;
+use tealight_train::trained::TrainedModel;
 
 use crate::model::models;
 
@@ -43,11 +45,9 @@ fn a_prompt_is_continued_as_by_transformers_piece_by_piece() {
         if model.causal_lm().is_none() || !record.folder.join("tokenizer.json").exists() {
             continue;
         }
-        let pretrained = Pretrained::open(&record.folder, None).unwrap();
-        let (model, tokenizer) =
-            (pretrained.causal_lm(device()).unwrap(), pretrained.tokenizer().unwrap());
-        let vocabulary = pretrained.vocabulary();
-        let continuer = Continuer { model: &model, tokenizer, device: device(), vocabulary };
+        let pretrained = TrainedModel::open(&record.folder, None).unwrap();
+        let pipeline = TextGeneration::open(&pretrained, device()).unwrap();
+        let (tokenizer, continuer) = (pretrained.tokenizer().unwrap(), pipeline.continuer());
         for text in record.expected["greedy"].as_array().unwrap() {
             let (prompt, whole) = (ids(&text["prompt_ids"]), ids(&text["output_ids"]));
             let max_tokens = whole.len() - prompt.len();

@@ -7,20 +7,20 @@ use candle_nn::VarBuilder;
 use tealight_model::attention::Memory;
 use tealight_model::block::BlockInput;
 use tealight_model::embedding::Input;
-use tealight_model::hf::{self, Description, Expressed, Head, Sizes};
+use tealight_model::hf::{self, Description, Expressed};
 use tealight_model::models::causal_lm::CausalLm;
 use tealight_model::models::classifier::Classifier;
-use tealight_model::models::image_classifier::ImageClassifier;
+use tealight_model::models::image_classifier::{ImageClassifier, ImageClassifierSpec};
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::models::seq2seq::Seq2Seq;
 use tealight_model::patches::interpolation::interpolated;
 use tealight_model::patches::{Grid, PictureSize};
-use tealight_model::{Mask, Mode, ParamStore};
+use tealight_model::{Mask, Mode, ModelSpec, ParamStore};
 use tealight_ops::Gradients;
 use tealight_ops::cross_entropy::cross_entropy;
 use tealight_ops::testing::device;
-use tealight_train::pretrained::folder::HfFolder;
 use tealight_train::storage::tensors::assign;
+use tealight_train::trained::folder::HfFolder;
 
 use crate::record::{Case, Record, records};
 
@@ -76,27 +76,28 @@ impl Model {
     pub(crate) fn computing_in(dtype: DType, record: &Record) -> Self {
         let HfFolder { description, weights, .. } = HfFolder::open(&record.folder).unwrap();
         let store = ParamStore::new(17, DType::F32, device()).computing_in(dtype);
-        let Description { config, sizes, family, classification, .. } = &description;
-        let head = match (family.head(), classification) {
-            (Head::ImageClassifier, outputs) => {
-                let spec = sizes.image_classifier(outputs.as_ref());
-                Built::ImageClassifier(
-                    ImageClassifier::build(config, &spec, &store.trainable()).unwrap(),
-                )
+        let config = &description.config;
+        let trainable = store.trainable();
+        let vb = &trainable;
+        let head = match &description.spec {
+            ModelSpec::ImageClassifier(spec) => {
+                Built::ImageClassifier(ImageClassifier::build(config, spec, vb).unwrap())
             }
-            (_, Some(outputs)) => Built::Classifier(
-                Classifier::build(config, &sizes.classifier(outputs), &store.trainable()).unwrap(),
-            ),
-            (Head::MaskedLm, None) => Built::MaskedLm(
-                MaskedLm::build(config, &sizes.masked_lm(), &store.trainable()).unwrap(),
-            ),
-            (Head::CausalLm, None) => Built::CausalLm(
-                CausalLm::build(config, &sizes.causal_lm(), &store.trainable()).unwrap(),
-            ),
-            (Head::Seq2Seq, None) => Built::Seq2Seq(
-                Seq2Seq::build(config, &sizes.seq2seq(), &store.trainable()).unwrap(),
-            ),
+            ModelSpec::TextClassifier(spec) => {
+                Built::Classifier(Classifier::build(config, spec, vb).unwrap())
+            }
+            ModelSpec::MaskedLm(spec) => {
+                Built::MaskedLm(MaskedLm::build(config, spec, vb).unwrap())
+            }
+            ModelSpec::CausalLm(spec) => {
+                Built::CausalLm(CausalLm::build(config, spec, vb).unwrap())
+            }
+            ModelSpec::Seq2Seq { spec, .. } => {
+                Built::Seq2Seq(Seq2Seq::build(config, spec, vb).unwrap())
+            }
+            other => panic!("{other:?}"),
         };
+        drop(trainable);
         let variables: Vec<_> = store.iter().collect();
         let targets = variables.iter().map(|(name, variable)| (name.as_str(), variable));
         assign("model", targets, &weights).unwrap();
@@ -145,7 +146,7 @@ impl Model {
         let pictures = pictures.contiguous().unwrap();
         let (_batch, height, width, channels) = pictures.dims4().unwrap();
         let size = PictureSize { height, width, channels };
-        let resized = (self.description.sizes.picture != Some(size))
+        let resized = (self.description.spec.picture_size() != Some(size))
             .then(|| self.of_another_size(model.grid(), size));
         let model = resized.as_ref().unwrap_or(model);
         let mask = Mask::none();
@@ -160,9 +161,9 @@ impl Model {
     }
 
     fn of_another_size(&self, from: Grid, size: PictureSize) -> ImageClassifier {
-        let Description { config, sizes, classification, .. } = &self.description;
-        let spec = Sizes { picture: Some(size), ..*sizes };
-        let spec = spec.image_classifier(classification.as_ref());
+        let Description { config, spec, .. } = &self.description;
+        let ModelSpec::ImageClassifier(spec) = spec else { panic!("{spec:?}") };
+        let spec = ImageClassifierSpec { size, ..*spec };
         let to = spec.grid(config).unwrap();
         let mut leaves: BTreeMap<String, Tensor> = self.store.leaves().into_iter().collect();
         let table = interpolated(&leaves["position.weight"], from, to).unwrap();
@@ -175,7 +176,8 @@ impl Model {
     /// The inputs of a decoder with these `labels`: the first token, then each label but the last.
     fn shifted(&self, labels: &Tensor) -> Tensor {
         let id = |id: Option<u32>| i64::from(id.unwrap());
-        let (begin, pad) = (id(self.description.sizes.bos_id), id(self.description.sizes.pad_id));
+        let ModelSpec::Seq2Seq { begin_id, .. } = self.description.spec else { panic!() };
+        let (begin, pad) = (id(begin_id), id(self.description.ids.pad));
         let row = |row: Vec<i64>| -> Vec<i64> {
             let before = row[..row.len() - 1].iter();
             let before = before.map(|&label| if label == IGNORED { pad } else { label });

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tealight_train::pretrained::Pretrained;
-use tealight_train::pretrained::folder::HfFolder;
+use tealight_train::trained::TrainedModel;
+use tealight_train::trained::folder::HfFolder;
 
 use crate::record::{Record, difference, evil, records};
 
@@ -38,7 +38,7 @@ fn a_pickle_that_runs_a_program_is_refused_by_its_name_and_runs_nothing() {
     assert!(!evil.is_empty());
     for (folder, file, marker) in evil {
         for error in
-            [open(&folder).unwrap_err(), Pretrained::open(&folder, None).unwrap_err().to_string()]
+            [open(&folder).unwrap_err(), TrainedModel::open(&folder, None).unwrap_err().to_string()]
         {
             assert!(error.contains(&file) && error.contains("`posix.system`"), "{error}");
         }

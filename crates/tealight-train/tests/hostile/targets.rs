@@ -11,15 +11,20 @@ use candle_core::Device;
 use tealight_model::ModelConfig;
 use tealight_train::RunConfig;
 use tealight_train::config::ConfigSource;
+use tealight_train::inference::labels::Objective;
 use tealight_train::observer::jsonl;
-use tealight_train::pretrained::{Pretrained, SentenceSettings};
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::fill_mask::FillMask;
+use tealight_train::pipelines::image_classification::{ImageClassification, Request};
+use tealight_train::pipelines::text_generation::TextGeneration;
+use tealight_train::pipelines::translation::Translation;
 use tealight_train::run::checkpoint::{Checkpoint, load_weights, verify};
 use tealight_train::run::{Checkpoints, RunDirectory};
 use tealight_train::storage::tensor_file::TensorFile;
-use tealight_train::task::labels::Objective;
 use tealight_train::task::{TaskConfig, TaskContext, TaskKind, seq2seq};
 use tealight_train::text::corpus::{Corpus, files};
 use tealight_train::text::tokenizer::{Specials, Tokenizer};
+use tealight_train::trained::{SentenceSettings, TrainedModel};
 use tealight_train::weather;
 
 /// A function of bytes.
@@ -94,7 +99,7 @@ pub(crate) fn run(bytes: &[u8]) {
         let _ = jsonl::cut_after(&folder.join("metrics.jsonl"), 3, 1);
         let _ = Checkpoints::new(folder.to_owned()).latest();
         let _ = RunDirectory::open(folder).and_then(|run| run.manifest());
-        let _ = Pretrained::open(folder, None);
+        let _ = TrainedModel::open(folder, None);
     });
 }
 
@@ -112,12 +117,12 @@ pub(crate) fn folder(bytes: &[u8]) {
         "preprocessor_config.json",
     ];
     in_folder(bytes, &names, |folder| {
-        let Ok(model) = Pretrained::open(folder, None) else { return };
-        let _ = model.masked_lm(&Device::Cpu);
-        let _ = model.causal_lm(&Device::Cpu);
-        let _ = model.seq2seq(&Device::Cpu);
-        let Ok((task, _)) = model.image_classifier(&Device::Cpu) else { return };
-        let _ = task.preprocessing().decode(PNG);
+        let Ok(model) = TrainedModel::open(folder, None) else { return };
+        let _ = FillMask::open(&model, &Device::Cpu);
+        let _ = TextGeneration::open(&model, &Device::Cpu);
+        let _ = Translation::open(&model, &Device::Cpu);
+        let Ok(pipeline) = ImageClassification::open(&model, &Device::Cpu) else { return };
+        let _ = pipeline.picture(&Request::Bytes(PNG.to_vec()));
     });
 }
 

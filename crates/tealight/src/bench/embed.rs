@@ -6,11 +6,13 @@ use anyhow::Result;
 use serde_json::json;
 use tealight_ops::profile::{start, stop};
 use tealight_ops::threads;
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::feature_extraction::FeatureExtraction;
 
 use super::operations;
 use super::times::{Times, milliseconds, seconds_of};
 use crate::args::bench::BenchEmbed;
-use crate::runs::load::open_pretrained;
+use crate::runs::load::open_model;
 use crate::runs::number_format::NumberFormat;
 use crate::system::memory;
 use crate::terminal::input;
@@ -19,8 +21,9 @@ use crate::terminal::output::{print, print_indented_json};
 pub(super) fn run(args: &BenchEmbed) -> Result<()> {
     NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
     let started = Instant::now();
-    let (pretrained, device) = &open_pretrained(&args.model)?;
-    let embedder = pretrained.embedder(pretrained.sentence_settings()?.settings, device)?;
+    let (model, device) = &open_model(&args.model)?;
+    let pipeline = FeatureExtraction::open(model, device)?;
+    let embedder = pipeline.embedder();
     let loading = milliseconds(started.elapsed());
     let texts = input::texts(&[], Some(&args.file))?;
     let mut times = Vec::new();

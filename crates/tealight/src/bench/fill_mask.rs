@@ -5,11 +5,12 @@ use std::time::Instant;
 use anyhow::Result;
 use serde_json::json;
 use tealight_ops::threads;
-use tealight_train::inference::fill_mask::{FillMask, Proposals};
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::fill_mask::{FillMask, Request};
 
 use super::times::{Times, milliseconds, seconds_of};
 use crate::args::bench::BenchFillMask;
-use crate::runs::load::open_pretrained;
+use crate::runs::load::open_model;
 use crate::runs::number_format::NumberFormat;
 use crate::system::memory;
 use crate::terminal::output::{print, print_indented_json};
@@ -17,17 +18,14 @@ use crate::terminal::output::{print, print_indented_json};
 pub(super) fn run(args: &BenchFillMask) -> Result<()> {
     NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
     let started = Instant::now();
-    let (pretrained, device) = &open_pretrained(&args.model)?;
-    let model = &pretrained.masked_lm(device)?;
-    let tokenizer = pretrained.tokenizer()?;
-    let fill_mask = FillMask::new(model, &pretrained.model, tokenizer, device);
+    let (model, device) = &open_model(&args.model)?;
+    let pipeline = FillMask::open(model, device)?;
     let loading = milliseconds(started.elapsed());
-    let texts = std::slice::from_ref(&args.text);
-    let proposals = Proposals { top_k: 5, targets: None };
+    let request = Request { texts: vec![args.text.clone()], top_k: 5, targets: None };
     let mut times = Vec::new();
     // The first repeat is a warm-up.
     for _ in 0..=args.repeats {
-        times.push(1e3 * seconds_of(device, || fill_mask.fill(texts, &proposals))?);
+        times.push(1e3 * seconds_of(device, || pipeline.answer(&request))?);
     }
     let first = times.remove(0);
     let times = Times::of(times);

@@ -8,8 +8,8 @@ use candle_core::{DType, Tensor};
 use serde_json::{Map, Value, json};
 use tealight_model::attention::RowSum;
 use tealight_model::block::AttentionMaps;
+use tealight_train::inference::attention_map::AttentionMap;
 use tealight_train::observer::tensorboard::Image;
-use tealight_train::task::AttentionMap;
 
 use super::heat::{HeatMaps, Panel};
 use super::png;

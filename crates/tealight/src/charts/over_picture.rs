@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use tealight_model::models::read_out::ReadOut;
-use tealight_train::task::AttentionMap;
-use tealight_train::task::images::{PictureMaps, Query};
+use tealight_train::inference::attention_map::AttentionMap;
+use tealight_train::inference::image_classifier::{PictureMaps, Query};
 
 use super::attention::MapSelection;
 use super::bitmap::{Bitmap, colours};

@@ -4,11 +4,11 @@ use anyhow::{Context, Error, Result, bail};
 use candle_core::{DType, Device, Tensor};
 use serde::Serialize;
 use serde_json::json;
-use tealight_train::pretrained::Pretrained;
-use tealight_train::pretrained::card::Provenance;
+use tealight_train::export::card::Provenance;
 use tealight_train::run::{Checkpoints, Lock, RunDirectory, Selection, checkpoint, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
 use tealight_train::task::table::Table;
+use tealight_train::trained::TrainedModel;
 
 use super::export;
 use crate::args::checkpoint::{AverageCheckpoints, Checkpoint, PruneCheckpoints};
@@ -144,7 +144,7 @@ fn average(args: &AverageCheckpoints) -> Result<()> {
     let Some(&last) = steps.last() else {
         bail!("`{}` has no checkpoints yet", run.path().display());
     };
-    let mut model = Pretrained::open(run.path(), Some(Selection::Step(last)))?;
+    let mut model = TrainedModel::open(run.path(), Some(Selection::Step(last)))?;
     model.weights = mean(&checkpoints, &steps)?;
     let format = export::format(args.format, model.hugging_face())?;
     let names: Vec<String> = steps.iter().map(|step| Selection::Step(*step).to_string()).collect();

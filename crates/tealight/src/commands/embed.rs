@@ -5,12 +5,14 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
-use tealight_train::inference::embed::{Embedder, Embeddings, Neighbour, Normalize, Settings};
-use tealight_train::pretrained::SentenceSettings;
+use tealight_train::inference::embed::{Embeddings, Neighbour, Normalize, Settings};
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::feature_extraction::{FeatureExtraction, Request};
 use tealight_train::storage::npy;
+use tealight_train::trained::SentenceSettings;
 
 use crate::args::predict as args;
-use crate::runs::load::open_pretrained;
+use crate::runs::load::open_model;
 use crate::runs::number_format::NumberFormat;
 use crate::runs::unread::{warn_of_truncated, warn_of_unknown};
 use crate::terminal::input;
@@ -18,22 +20,20 @@ use crate::terminal::output::{log, print};
 
 pub(crate) fn run(args: &args::Embed) -> Result<()> {
     NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
-    let (pretrained, device) = &open_pretrained(&args.model)?;
-    let stated = pretrained.sentence_settings()?;
+    let (model, device) = open_model(&args.model)?;
     let texts = input::texts(&args.texts, args.file.as_deref())?;
     let others = args.similar.as_deref().map(|path| input::texts(&[], Some(path))).transpose()?;
-    let prompt = stated.prompt(args.prompt.as_deref())?;
-    let prompt_of_others =
-        stated.prompt(args.similar_prompt.as_deref().or(args.prompt.as_deref()))?;
-    let embedder = pretrained.embedder(with_arguments(&stated, args), device)?;
-    log_choices(args, &stated);
-    let embedded = embed(&embedder, prompt, &texts)?;
+    let change = |settings: &mut Settings| add_arguments(settings, args);
+    let pipeline = FeatureExtraction::with_settings(&model, &device, change)?;
+    log_choices(args, pipeline.stated());
+    let embedded = embed(&pipeline, args.prompt.as_deref(), &texts)?;
     if let Some(path) = &args.npy {
         npy::save(path, embedded.values(), embedded.dim())?;
     }
     match others {
         Some(others) => {
-            let near = embed(&embedder, prompt_of_others, &others)?;
+            let prompt = args.similar_prompt.as_deref().or(args.prompt.as_deref());
+            let near = embed(&pipeline, prompt, &others)?;
             let nearest = embedded.nearest(&near, args.top_k)?;
             print(&similar(args.json, &texts, &others, &nearest)?)
         }
@@ -43,9 +43,8 @@ pub(crate) fn run(args: &args::Embed) -> Result<()> {
     }
 }
 
-/// The settings of the folder, with those that are given as arguments.
-fn with_arguments(stated: &SentenceSettings, args: &args::Embed) -> Settings {
-    let mut settings = stated.settings.clone();
+/// Puts what the arguments say in place of what the folder states.
+fn add_arguments(settings: &mut Settings, args: &args::Embed) {
     if let Some(pooling) = args.pooling {
         settings.poolings = vec![pooling];
     }
@@ -54,7 +53,6 @@ fn with_arguments(stated: &SentenceSettings, args: &args::Embed) -> Settings {
         (_, true) => settings.normalize = Normalize::No,
         _ => {}
     }
-    settings
 }
 
 /// Says what the folder does not state, and which of its prompts are not used.
@@ -72,8 +70,14 @@ fn log_choices(args: &args::Embed, stated: &SentenceSettings) {
 }
 
 /// Embeds texts, and says what of them the model does not read.
-fn embed(embedder: &Embedder, prompt: &str, texts: &[String]) -> Result<Embeddings> {
-    let embedded = embedder.embed_with_prompt(prompt, texts)?;
+fn embed(
+    pipeline: &FeatureExtraction,
+    prompt: Option<&str>,
+    texts: &[String],
+) -> Result<Embeddings> {
+    let request = Request { texts: texts.to_vec(), prompt: prompt.map(str::to_owned) };
+    let embedded = pipeline.answer(&request)?;
+    let embedder = pipeline.embedder();
     warn_of_truncated(embedded.n_truncated(), texts.len(), embedder.max_seq_len());
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     warn_of_unknown(embedder.tokenizer(), &texts)?;

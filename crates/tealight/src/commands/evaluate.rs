@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use tealight_ops::with_product_precision;
-use tealight_train::pretrained::Pretrained;
 use tealight_train::task::{RegisteredTask, TaskReport, TaskVisitor};
+use tealight_train::trained::TrainedModel;
 
 use crate::args::train::Evaluate;
 use crate::charts::illustrations::save_of;
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &Evaluate) -> Result<()> {
     NumberFormat::of(*precision, args.run.weights.device).warn_if_replaced();
     let products = precision.of_products();
     let weights =
-        args.weights.as_deref().map(|folder| Pretrained::open(folder, None)).transpose()?;
+        args.weights.as_deref().map(|folder| TrainedModel::open(folder, None)).transpose()?;
     weights.iter().for_each(log_notes);
     let evaluation = Evaluation { run: &run, weights, json: args.json };
     with_product_precision(products, || {
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Evaluate) -> Result<()> {
 
 struct Evaluation<'a> {
     run: &'a Run,
-    weights: Option<Pretrained>,
+    weights: Option<TrainedModel>,
     json: bool,
 }
 

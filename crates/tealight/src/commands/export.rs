@@ -3,11 +3,11 @@
 use anyhow::{Result, bail};
 use tealight_model::hf::Expressed;
 use tealight_model::onnx::Cache;
-use tealight_train::pretrained::Pretrained;
-use tealight_train::pretrained::card::{Data, Provenance};
-use tealight_train::pretrained::export::Format;
+use tealight_train::export::Format;
+use tealight_train::export::card::{Data, Provenance};
 use tealight_train::run::{Manifest, RunDirectory, Selection};
 use tealight_train::storage::files::read_text;
+use tealight_train::trained::TrainedModel;
 
 use crate::args::checkpoint::{CardFields, Export, ExportFormat};
 use crate::runs::config::LoadedConfig;
@@ -16,7 +16,7 @@ use crate::runs::summary::Summary;
 use crate::terminal::output::{log, print};
 
 pub(crate) fn run(args: &Export) -> Result<()> {
-    let pretrained = Pretrained::open(&args.model, args.checkpoint)?;
+    let pretrained = TrainedModel::open(&args.model, args.checkpoint)?;
     log_notes(&pretrained);
     let mut format = format(args.format, pretrained.hugging_face())?;
     if args.cache {

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use tealight_train::inference::fill_mask::{Candidate, FillMask, Proposals, as_pipeline, targets};
-use tealight_train::text::tokenizer::Tokenizer;
+use tealight_train::inference::fill_mask::{Candidate, as_pipeline};
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::fill_mask::{FillMask, Request};
 
 use crate::args::predict as args;
-use crate::runs::load::open_pretrained;
+use crate::runs::load::open_model;
 use crate::runs::number_format::NumberFormat;
 use crate::runs::unread::warn_of_unknown;
 use crate::terminal::input;
@@ -15,36 +16,33 @@ use crate::terminal::output::{print, print_json, warn};
 
 pub(crate) fn run(args: &args::FillMask) -> Result<()> {
     NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
-    let (pretrained, device) = &open_pretrained(&args.model)?;
-    let model = &pretrained.masked_lm(device)?;
-    let tokenizer = pretrained.tokenizer()?;
+    let (model, device) = open_model(&args.model)?;
+    let pipeline = FillMask::open(&model, &device)?;
     let given = input::placed_texts(&args.texts, args.file.as_deref())?;
     let texts = &given.all;
-    let proposals = proposals(args, tokenizer)?;
-    let fill_mask = FillMask::new(model, &pretrained.model, tokenizer, device);
-    let filled = fill_mask.fill(texts, &proposals).map_err(|error| given.at_its_place(error))?;
-    let read = texts.iter().map(|text| fill_mask.with_mask_token(text));
+    warn_of_pieces(args, &pipeline)?;
+    let targets = (!args.targets.is_empty()).then(|| args.targets.clone());
+    let request = Request { texts: texts.clone(), top_k: args.top_k, targets };
+    let filled = pipeline.answer(&request).map_err(|error| given.at_its_place(error))?;
+    let read = texts.iter().map(|text| pipeline.with_mask_token(text));
     let read = read.collect::<tealight_train::Result<Vec<String>>>()?;
-    warn_of_unknown(tokenizer, &read.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let read: Vec<&str> = read.iter().map(String::as_str).collect();
+    warn_of_unknown(pipeline.tokenizer(), &read)?;
     if args.json {
         return print_json(&as_pipeline(&filled));
     }
     print(&as_text(texts, &filled))
 }
 
-/// The candidates to score. A target word of several tokens is scored by its first token, as in
-/// `transformers`, with a warning.
-fn proposals(args: &args::FillMask, tokenizer: &Tokenizer) -> Result<Proposals> {
-    let top_k = args.top_k;
-    if args.targets.is_empty() {
-        return Ok(Proposals { top_k, targets: None });
+/// A target word of several tokens is scored by its first token, as in `transformers`, with a warning.
+fn warn_of_pieces(args: &args::FillMask, pipeline: &FillMask) -> Result<()> {
+    for target in pipeline.targets(&args.targets)? {
+        if let Some(piece) = &target.first_piece {
+            let word = &target.text;
+            warn(&format!("`{word}` is not one token: scoring its first token `{piece}`"));
+        }
     }
-    let found = targets(tokenizer, &args.targets)?;
-    for (word, target) in found.iter().filter_map(|one| Some((one, one.first_piece.as_ref()?))) {
-        warn(&format!("`{}` is not one token: scoring its first token `{target}`", word.text));
-    }
-    let targets = Some(found.into_iter().map(|target| target.id).collect());
-    Ok(Proposals { top_k, targets })
+    Ok(())
 }
 
 /// The candidates of each mask of each text, one per line.

@@ -4,11 +4,14 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use tealight_train::task::weather::{Decoding, Rollout, rollout};
+use tealight_train::inference::forecast::{Decoding, Rollout};
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::forecast::{self, Request};
 use tealight_train::weather::{Weather, format, parse};
 
 use crate::args::predict::Forecast;
-use crate::runs::load::Run;
+use crate::args::shared::{Model, TrainedRun};
+use crate::runs::load::open_model;
 use crate::terminal::output::{print, print_json};
 
 pub(crate) fn run(args: &Forecast) -> Result<()> {
@@ -16,17 +19,17 @@ pub(crate) fn run(args: &Forecast) -> Result<()> {
     if start.is_empty() {
         bail!("`--start` is empty; expected days: 🌧️ ☁️ ☀️ or the letters R C S, oldest first");
     }
-    let run = Run::open(&args.run.path, &args.run.weights)?;
-    let settings = run.loaded.config.task.settings().forecaster();
-    let settings = settings.ok_or_else(|| run.is_not_for("forecast", &["weather"]))?;
-    let session = run.load(run.task(settings)?)?;
+    let TrainedRun { path, weights } = &args.run;
+    let (model, device) = open_model(&Model { path: path.clone(), weights: *weights })?;
+    let pipeline = forecast::Forecast::open(&model, &device)?;
     let decoding = match args.beams {
         Some(beams) => Decoding::Beams(beams),
         None => {
             Decoding::Sample { seed: args.seed, temperature: args.temperature, top_k: args.top_k }
         }
     };
-    let rollout = rollout(&session.task, &session.eval_model, &start, args.days, &decoding)?;
+    let request = Request { start: start.clone(), n_days: args.days, decoding };
+    let rollout = pipeline.answer(&request)?.rollout;
     if args.json {
         return print_json(&as_json(&rollout));
     }

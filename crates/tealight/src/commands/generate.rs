@@ -6,10 +6,12 @@ use anyhow::Result;
 use serde_json::json;
 use tealight_model::generation::{Sampling, Strategy};
 use tealight_ops::rng::{Purpose, Stream};
-use tealight_train::inference::continuation::{Continuation, Continuer, Settings};
+use tealight_train::inference::continuation::{Continuation, Settings};
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::text_generation::TextGeneration;
 
 use crate::args::predict::Generate;
-use crate::runs::load::open_pretrained;
+use crate::runs::load::open_model;
 use crate::runs::number_format::NumberFormat;
 use crate::runs::unread::warn_of_unknown;
 use crate::terminal::input::read_stdin;
@@ -23,10 +25,9 @@ pub(crate) fn run(args: &Generate) -> Result<()> {
         n: args.n,
     };
     NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
-    let (pretrained, device) = &open_pretrained(&args.model)?;
-    let model = &pretrained.causal_lm(device)?;
-    let vocabulary = pretrained.vocabulary();
-    let continuer = Continuer { model, tokenizer: pretrained.tokenizer()?, device, vocabulary };
+    let (model, device) = open_model(&args.model)?;
+    let pipeline = TextGeneration::open(&model, &device)?;
+    let continuer = pipeline.continuer();
     let prompt = match args.prompt.as_str() {
         "-" => read_stdin()?.trim_end_matches(['\r', '\n']).to_owned(),
         prompt => prompt.to_owned(),

@@ -75,8 +75,7 @@ fn text(what: &str, data: Option<&Path>) -> Result<String> {
         .context("this is a bug of `tealight init`")?;
     // The file is a proposal: the data can be mended, or another column chosen.
     if data.is_some()
-        && let Some(classifier) = config.task.settings().classifier()
-        && let Err(error) = classifier.check_rows()
+        && let Err(error) = config.task.settings().check_data()
     {
         warn(&format!("`tealight train` will refuse the data: {error}"));
     }

@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 use maud::{Markup, html};
-use tealight_train::pretrained::Pretrained;
-use tealight_train::task::images;
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::attention_maps::AttentionMaps;
+use tealight_train::pipelines::image_classification::ImageClassification;
 use tealight_train::task::sample::Sample;
-use tealight_train::task::{
-    Attends, AttentionMap, RegisteredTask, SequenceMaps, TaskContext, TaskKind as _, TaskVisitor,
-};
+use tealight_train::task::{RegisteredTask, TaskContext, TaskVisitor};
+use tealight_train::trained::TrainedModel;
 
 use super::read::RunData;
 use super::read::maps::{Attention, Input};
@@ -24,43 +24,54 @@ const N_INPUTS: usize = 2;
 /// # Errors
 /// The reason why there are none, for the page.
 pub(crate) fn compute(run: &RunData, weights: &Weights) -> Result<Attention, String> {
-    let settings = run.config.task.settings();
-    let attends = settings.attends();
-    if let Attends::Never(reason) = attends {
+    let Some(pipeline) = run.config.task.settings().pipeline() else {
         return Err(format!(
-            "Maps of the task \"{}\" are not shown: {reason}.",
+            "Maps of the task \"{}\" are not shown: `tealight attend` does not read its inputs.",
             run.config.task.kind()
         ));
-    }
+    };
     if run.checkpoints.is_empty() {
         return Err("The run has no checkpoint, whose weights they are computed from.".to_owned());
     }
     let cannot = |error| format!("They cannot be computed: {error:#}");
-    if let Some(settings) = settings.image_classifier() {
-        return of_pictures(run, weights, settings).map_err(cannot);
+    if pipeline == ImageClassification::NAME {
+        return of_pictures(run, weights).map_err(cannot);
     }
     let texts = texts(run);
     if texts.is_empty() {
         return Err("The run has logged no samples, whose maps would be shown.".to_owned());
     }
-    of_texts(run, weights, attends, &texts).map_err(cannot)
+    of_texts(run, weights, &texts).map_err(cannot)
 }
 
 /// The maps of the first pictures of the validation split, and what the read-out reads of each.
-fn of_pictures(run: &RunData, weights: &Weights, settings: &images::Config) -> Result<Attention> {
+fn of_pictures(run: &RunData, weights: &Weights) -> Result<Attention> {
     let opened = Run::open(run.directory.path(), weights)?;
     let context = run.config.task_context(&opened.device);
-    let task = settings.build(&TaskContext { kept: Some(run.directory.path()), ..context })?;
-    let session = opened.load(task)?;
-    let (task, model) = (&session.task, &session.eval_model);
-    let held_out = (0..N_INPUTS).filter_map(|index| task.held_out(index));
-    let inputs = held_out.map(|(picture, name, _)| {
-        let maps = task.attention_maps_of(model, &picture)?;
-        let of_read_out = task.picture_maps(model, picture, None)?;
-        let layers = over_picture::layers(&of_read_out, Some(MapSelection::Mean))?;
-        anyhow::Ok(Input { is_picture: true, ..Input::new(name, &maps, layers)? })
-    });
-    Ok(Attention { inputs: inputs.collect::<Result<_>>()? })
+    let context = TaskContext { kept: Some(run.directory.path()), ..context };
+    run.config.task.build(&context, OfPictures { run: &opened })?
+}
+
+/// The maps of held-out pictures by the task of a run.
+struct OfPictures<'a> {
+    run: &'a Run,
+}
+
+impl TaskVisitor for OfPictures<'_> {
+    type Output = Result<Attention>;
+
+    fn visit<T: RegisteredTask>(self, task: T) -> Self::Output {
+        let session = self.run.load(task)?;
+        let mut inputs = Vec::new();
+        for index in 0..N_INPUTS {
+            let maps = session.task.picture_maps(&session.eval_model, index)?;
+            let Some((name, maps)) = maps else { break };
+            let layers = over_picture::layers(&maps, Some(MapSelection::Mean))?;
+            let input = Input::new(&name, &maps.layers, layers)?;
+            inputs.push(Input { is_picture: true, ..input });
+        }
+        Ok(Attention { inputs })
+    }
 }
 
 /// The inputs of the last samples, with what a language model wrote after them.
@@ -75,45 +86,15 @@ fn texts(run: &RunData) -> Vec<String> {
     samples.map(|line| text(&line.sample)).take(N_INPUTS).collect()
 }
 
-fn of_texts(
-    run: &RunData,
-    weights: &Weights,
-    attends: Attends,
-    texts: &[String],
-) -> Result<Attention> {
-    let opened = Run::open(run.directory.path(), weights)?;
-    let maps = match attends {
-        Attends::Pretrained => {
-            let model = Pretrained::open(run.directory.path(), weights.checkpoint)?;
-            let maps = texts.iter().map(|text| Ok(model.attention_maps(text, &opened.device)?));
-            maps.collect::<Result<Vec<_>>>()?
-        }
-        _ => opened.with_task(OfTask { run: &opened, texts })?,
-    };
+fn of_texts(run: &RunData, weights: &Weights, texts: &[String]) -> Result<Attention> {
+    let model = TrainedModel::open(run.directory.path(), weights.checkpoint)?;
+    let pipeline = AttentionMaps::open(&model, &weights.device.open()?)?;
     let n_heads = run.config.model.n_heads;
-    let inputs = texts.iter().zip(maps).map(|(text, maps)| {
+    let inputs = texts.iter().map(|text| {
+        let maps = pipeline.answer(text)?.maps;
         Input::new(text, &maps, drawings(&maps, Some(MapSelection::Mean), n_heads)?)
     });
     Ok(Attention { inputs: inputs.collect::<Result<_>>()? })
-}
-
-/// The maps by the task of a run.
-struct OfTask<'a> {
-    run: &'a Run,
-    texts: &'a [String],
-}
-
-impl TaskVisitor for OfTask<'_> {
-    type Output = Result<Vec<Vec<AttentionMap>>>;
-
-    fn visit<T: RegisteredTask>(self, task: T) -> Self::Output {
-        let session = self.run.load(task)?;
-        let maps = self.texts.iter().map(|text| {
-            let SequenceMaps { maps, .. } = session.task.attend(&session.eval_model, text)?;
-            Ok(maps)
-        });
-        maps.collect()
-    }
 }
 
 /// The section of a run; `None` if nobody has asked for maps.

@@ -9,9 +9,9 @@ use anyhow::{Error, Result, bail};
 use candle_core::Device;
 use tealight_train::Session;
 use tealight_train::config::{ConfigSource, Difference, RunConfig};
-use tealight_train::pretrained::Pretrained;
 use tealight_train::run::RunDirectory;
 use tealight_train::task::Task;
+use tealight_train::trained::TrainedModel;
 
 use super::origin::{self, Origin};
 use crate::terminal::failure::at_its_place;
@@ -23,11 +23,11 @@ pub(crate) struct LoadedConfig {
     /// Where the file was read from; that of a run is a file.
     pub(crate) origin: Origin,
     /// The model of `init_from`; `None` for a run, which has all settings of that model.
-    pub(crate) init_model: Option<Rc<Pretrained>>,
+    pub(crate) init_model: Option<Rc<TrainedModel>>,
 }
 
 /// A cache of `init_from` models, by path.
-pub(crate) type InitModels = BTreeMap<PathBuf, Rc<Pretrained>>;
+pub(crate) type InitModels = BTreeMap<PathBuf, Rc<TrainedModel>>;
 
 impl LoadedConfig {
     /// Reads the configuration that `typed` stands for, with the `--set` overrides.
@@ -44,7 +44,7 @@ impl LoadedConfig {
         let model = match init_models.entry(path) {
             Entry::Occupied(opened) => opened.get().clone(),
             Entry::Vacant(new) => {
-                let model = Pretrained::open(new.key(), None).map_err(|error| {
+                let model = TrainedModel::open(new.key(), None).map_err(|error| {
                     let message = format!("{:#}", Error::from(error));
                     source.conflict_error(&["init_from"], &message)
                 })?;
@@ -62,7 +62,7 @@ impl LoadedConfig {
         Self::new(ConfigSource::read(&directory.resolved_path(), overrides)?, None)
     }
 
-    fn new(source: ConfigSource, init_model: Option<Rc<Pretrained>>) -> Result<Self> {
+    fn new(source: ConfigSource, init_model: Option<Rc<TrainedModel>>) -> Result<Self> {
         let mut config: RunConfig = source.deserialize()?;
         config.absolute_paths().map_err(|error| at_its_place(error, &source))?;
         Ok(Self { source, config, origin: Origin::File, init_model })

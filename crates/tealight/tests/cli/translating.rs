@@ -197,12 +197,12 @@ fn a_command_for_another_task_says_so() -> Result {
     let folder = trained()?;
     folder.refuse(
         &["forecast", "runs/pairs", "--start", "RCS"],
-        &["`tealight forecast` requires a run of the task \"weather\"", "a run of \"seq2seq\""],
+        &["is a model of the task \"seq2seq\"", "this needs a run of the task \"weather\""],
     )?;
     folder.succeed(&["train", "tiny.toml", "-q"])?;
     folder.refuse(
         &["translate", "runs/tiny", "a"],
-        &["`tealight translate` requires a run of the task \"seq2seq\"", "a run of \"weather\""],
+        &["is a model of the task \"weather\"", "this needs an encoder-decoder"],
     )
 }
 

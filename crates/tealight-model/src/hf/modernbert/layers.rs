@@ -200,7 +200,8 @@ mod tests {
         let listed = describe(&changed(&config(), &[("layer_types", json!(types))]))?;
         assert_eq!(listed.config.layers.len(), 6);
         assert_eq!(full(&listed.config), [false, false, false, false, false, true, false]);
-        let written = express_as(Family::ModernBert, &listed.config, &listed.sizes)?;
+        let written =
+            express_as(Family::ModernBert, &listed.config, &listed.spec, &listed.ids, None)?;
         assert!(written.notes[0].contains("transformers 4 cannot load it"), "{:?}", written.notes);
         assert_eq!(describe(&Value::Object(written.config).to_string())?.config, listed.config);
         Ok(())

@@ -9,13 +9,15 @@
 
 mod layers;
 
+use crate::models::masked_lm::MaskedLmSpec;
+use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value, json};
 
-use super::class::{Class, Head};
+use super::class::{self, Class};
 use super::classification::{self, HeadClass};
+use super::ids::SpecialIds;
 use super::keys::{self, Keys};
 use super::rules::Rules;
-use super::sizes::Sizes;
 use super::table::Pair;
 use super::{HfError, HfResult, encoder, requirements};
 use crate::choice::names::Named as _;
@@ -28,7 +30,7 @@ use crate::params::init::{InitConfig, Normal};
 
 pub(super) const CLASS: Class = Class {
     architecture: "ModernBertForMaskedLM",
-    head: Head::MaskedLm,
+    has: class::is_encoder,
     base: "model",
     roots: &["embeddings.", "layers.", "final_norm."],
     unused: &["rotary_emb", "position_ids"],
@@ -48,7 +50,7 @@ pub(super) const CLASS: Class = Class {
     }),
 };
 
-fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
+fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     // How logits and losses are computed, a copy of `norm_eps`, and settings of the initialisation.
     for key in "sparse_prediction sparse_pred_ignore_index deterministic_flash_attn reference_compile \
                 repad_logits_with_grad layer_norm_eps initializer_cutoff_factor position_embedding_type"
@@ -91,12 +93,16 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, Sizes)> {
         init: InitConfig::Normal(Normal { std, scale_residual: false }),
         ..ModelConfig::default()
     };
-    let sizes = Sizes {
-        vocab_size: keys.size("vocab_size", 50_368)?,
+    let vocab_size = keys.size("vocab_size", 50_368)?;
+    let ids = SpecialIds::read(keys, [Some(50_283), Some(50_281), Some(50_282)])?;
+    let spec = MaskedLmSpec {
+        vocab_size,
+        n_token_types: 0,
+        pad_id: ids.pad,
         seq_len: max_seq_len,
-        ..Sizes::read_ids(keys, [Some(50_283), Some(50_281), Some(50_282)])?
+        packed: false,
     };
-    Ok((config, sizes))
+    Ok((config, ModelSpec::MaskedLm(spec), ids))
 }
 
 /// What `classifier_pooling` can say.
@@ -164,20 +170,28 @@ fn read_bias(keys: &mut Keys) -> HfResult<bool> {
     Ok(bias)
 }
 
-fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, Value> {
-    let head = check(config, sizes, rules);
+fn write(
+    config: &ModelConfig,
+    spec: &ModelSpec,
+    ids: &SpecialIds,
+    rules: &mut Rules,
+) -> Map<String, Value> {
+    let head = check(config, spec, rules);
     let (activation, d_ff) = requirements::glu(config, rules);
     let (epsilon, norm_bias) = check_norm(config, rules);
     let layers = layers::write(config, rules);
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
-    put("vocab_size", sizes.vocab_size.into());
+    put("vocab_size", spec.vocab_size().into());
     put("hidden_size", config.d_model.into());
     put("num_hidden_layers", config.n_layers.into());
     put("num_attention_heads", config.n_heads.into());
     put("intermediate_size", d_ff.into());
     put("hidden_activation", keys::activation_name(activation).into());
-    put("max_position_embeddings", config.max_seq_len.unwrap_or(sizes.seq_len).into());
+    put(
+        "max_position_embeddings",
+        config.max_seq_len.or(spec.seq_len()).unwrap_or_default().into(),
+    );
     if let Some(head) = head {
         put("classifier_activation", keys::activation_name(head.activation).into());
         put("classifier_dropout", config.dropout.into());
@@ -194,14 +208,14 @@ fn write(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Map<String, 
     put("initializer_range", requirements::initial_std(config).into());
     put("tie_word_embeddings", config.tied_output.into());
     map.extend(layers);
-    map.extend(sizes.ids());
-    map.insert("cls_token_id".to_owned(), sizes.bos_id.into());
-    map.insert("sep_token_id".to_owned(), sizes.eos_id.into());
+    map.extend(ids.keys());
+    map.insert("cls_token_id".to_owned(), ids.bos.into());
+    map.insert("sep_token_id".to_owned(), ids.eos.into());
     map
 }
 
 /// Requires all but the layers' attention, network and norms; the settings of a language-model head.
-fn check(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Option<LmHeadConfig> {
+fn check(config: &ModelConfig, spec: &ModelSpec, rules: &mut Rules) -> Option<LmHeadConfig> {
     rules.require_off("model.causal", config.causal, "bidirectional attention");
     let pre = config.norm_placement == NormPlacement::Pre;
     rules.check(pre, "model.norm_placement", "\"post\"", "\"pre\"");
@@ -213,8 +227,8 @@ fn check(config: &ModelConfig, sizes: &Sizes, rules: &mut Rules) -> Option<LmHea
     rules.require_on("model.embedding.norm", norm, "normalised embeddings");
     requirements::check_one_width(config, rules);
     rules.require_off("model.scale_output", config.scale_output, "an unscaled output");
-    let types = sizes.n_token_types.to_string();
-    rules.check(sizes.n_token_types == 0, "the number of token types", &types, "no token types");
+    let types = spec.n_token_types().to_string();
+    rules.check(spec.n_token_types() == 0, "the number of token types", &types, "no token types");
     let head = rules.lm_head(config);
     if let Some(head) = &head {
         rules.require_on("model.lm_head.transform", head.transform, "a transform in the head");
@@ -302,7 +316,7 @@ mod tests {
             position: PositionConfig::Rotary(rotary::Config::default()),
             feed_forward: FeedForwardConfig::None,
             layers: vec![layer(other), described.config.layers[1].clone(), layer(window)],
-            ..described.config
+            ..described.config.clone()
         };
         let expected = [
             "model.first_norm",
@@ -311,7 +325,7 @@ mod tests {
             "model.position.layout",
             "model.layers[2].attention.window",
         ];
-        assert_eq!(reasons(Family::ModernBert, &config, &described.sizes), expected);
+        assert_eq!(reasons(Family::ModernBert, &config, &described), expected);
         Ok(())
     }
 }

@@ -30,9 +30,15 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor, label_smoothing: f64) -> 
 /// `logits (n, classes)`, `labels (n)` → in how many rows the label has the largest logit
 pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
     if logits.elem_count() == 0 {
-        return Tensor::new(0_u32, logits.device()); // Candle's argmax fails without elements.
+        return Tensor::new(0_u32, logits.device()); // Candle's max fails without elements.
     }
-    let hits = logits.argmax(1)?.to_dtype(DType::I64)?.eq(&labels.to_dtype(DType::I64)?)?;
+    let (n, n_classes) = logits.dims2()?;
+    let is_largest = logits.broadcast_eq(&logits.max_keepdim(1)?)?;
+    let index = Tensor::arange(0, n_classes as u32, logits.device())?.to_dtype(DType::I64)?;
+    let index = index.broadcast_as((n, n_classes))?.contiguous()?;
+    // Not Candle's argmax: on a GPU, it does not take the first of equals.
+    let first = is_largest.where_cond(&index, &index.affine(0., n_classes as f64)?)?.min(1)?;
+    let hits = first.eq(&labels.to_dtype(DType::I64)?)?;
     hits.to_dtype(DType::U32)?.sum_all()
 }
 

@@ -126,8 +126,8 @@ impl Embedder {
                 self.settings.pool(states, self.d_model, &mut values[at * dim..][..dim]);
             }
         }
-        let n_truncated = encoded.iter().filter(|text| text.is_truncated).count();
-        Ok(Embeddings { values, dim, n_truncated })
+        let are_truncated = encoded.iter().map(|text| text.is_truncated).collect();
+        Ok(Embeddings { values, dim, are_truncated })
     }
 
     /// The last hidden states of the tokens of each text, special ones included: `(seq_len, d_model)` by rows, as the

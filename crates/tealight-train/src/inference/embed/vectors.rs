@@ -15,7 +15,8 @@ pub struct Embeddings {
     /// `(n, dim)`: one row for each text.
     pub(super) values: Vec<f32>,
     pub(super) dim: usize,
-    pub(super) n_truncated: usize,
+    /// Of each text: whether it was longer than the model reads.
+    pub(super) are_truncated: Vec<bool>,
 }
 
 /// A vector that is near another.
@@ -55,7 +56,22 @@ impl Embeddings {
 
     /// The number of texts that were longer than the model reads, and lost tokens.
     pub fn n_truncated(&self) -> usize {
-        self.n_truncated
+        self.are_truncated.iter().filter(|&&is_truncated| is_truncated).count()
+    }
+
+    /// The same in groups of so many texts, whose sum is that of all texts.
+    pub(crate) fn divided(&self, lens: impl Iterator<Item = usize>) -> Vec<Self> {
+        let (mut first, dim) = (0, self.dim);
+        let group = |len: usize| {
+            let texts = first..first + len;
+            first += len;
+            Self {
+                values: self.values[texts.start * dim..texts.end * dim].to_vec(),
+                dim,
+                are_truncated: self.are_truncated[texts].to_vec(),
+            }
+        };
+        lens.map(group).collect()
     }
 
     /// For each of these vectors, the `k` nearest of `others`, the nearest first; of equal ones the earlier first.
@@ -97,7 +113,11 @@ mod tests {
 
     #[test]
     fn the_nearest_are_those_with_the_highest_cosine() {
-        let of = |values: &[f32]| Embeddings { values: values.to_vec(), dim: 2, n_truncated: 0 };
+        let of = |values: &[f32]| Embeddings {
+            values: values.to_vec(),
+            dim: 2,
+            are_truncated: Vec::new(),
+        };
         let others = of(&[0., 2., 5., 0., -1., 0., 3., 3., 7., 0.]);
         let found = of(&[1., 0., 0., -4.]).nearest(&others, 3).unwrap();
         let places: Vec<Vec<usize>> =

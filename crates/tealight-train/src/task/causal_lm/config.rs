@@ -7,8 +7,8 @@ use crate::data::text::sequences::Layout;
 use crate::data::text::tokenizer::{Tokenizer, TokenizerConfig};
 use crate::error::Result;
 use crate::settings::settings;
+use crate::task::TaskSettings;
 use crate::task::text::{absolute_paths, validate_sizes};
-use crate::task::{Attends, TaskSettings};
 
 settings! {
     /// `[task] kind = "causal_lm"`
@@ -59,15 +59,11 @@ impl TaskSettings for Config {
         format!("tealight generate {} \"…\"", run.display())
     }
 
-    fn attends(&self) -> Attends {
-        Attends::Pretrained
-    }
-
     fn continues_text(&self) -> bool {
         true
     }
 
-    fn is_served(&self) -> bool {
-        true
+    fn pipeline(&self) -> Option<&'static str> {
+        Some("text-generation")
     }
 }

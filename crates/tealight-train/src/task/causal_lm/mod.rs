@@ -25,7 +25,7 @@ pub use report::Report;
 use crate::data::text::sequences::{Layout, Predicts, Rows, Sequence, Spec};
 use crate::data::{DataFile, Split};
 use crate::error::Result;
-use crate::task::attention_map::AttentionMap;
+use crate::inference::attention_map::AttentionMap;
 use crate::task::batch::token_labels;
 use crate::task::context::TaskContext;
 use crate::task::sample::Sample;

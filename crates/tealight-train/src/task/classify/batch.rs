@@ -9,49 +9,17 @@
 //! They are those of `…ForSequenceClassification` in `transformers`.
 
 use candle_core::{D, DType, Device, Tensor};
-use tealight_model::Mask;
-use tealight_model::embedding::Input;
 use tealight_ops::cross_entropy::{cross_entropy, hits};
 use tealight_ops::device::tensor_of;
 
 use super::data::{Item, Target};
-use super::encoder::Tokens;
-use crate::data::padded_to;
 use crate::error::Result;
+use crate::inference::labels::{Labels, Objective};
+use crate::inference::text_classifier::rows::Rows;
+use crate::inference::values;
 use crate::task::batch::likeliest;
-use crate::task::labels::{Labels, Objective};
 use crate::task::metrics::Measures;
 use crate::task::{Inputs, Loss};
-
-/// Texts as tokens, on the device.
-#[derive(Debug)]
-pub(super) struct Rows {
-    /// `(batch, longest)`
-    ids: Tensor,
-    /// `(batch, longest)`; `None` where all are 0.
-    type_ids: Option<Tensor>,
-    pub(super) mask: Mask,
-    /// Without padding.
-    n_tokens: u64,
-}
-
-impl Rows {
-    /// Rows padded with `pad` to the longest, and to `width` at least.
-    pub(super) fn new(rows: &[&Tokens], width: usize, pad: u32, device: &Device) -> Result<Self> {
-        let ids: Vec<_> = rows.iter().map(|row| row.ids.clone()).collect();
-        let n_tokens = ids.iter().map(|ids| ids.len() as u64).sum();
-        let (ids, mask) = padded_to(width, &ids, pad, device)?;
-        let types = || rows.iter().map(|row| row.type_ids.clone()).collect::<Vec<_>>();
-        let has_types = rows.iter().any(|row| !row.type_ids.is_empty());
-        let type_ids = has_types.then(|| padded_to(ids.dim(1)?, &types(), 0, device));
-        let type_ids = type_ids.transpose()?.map(|(type_ids, _)| type_ids);
-        Ok(Self { ids, type_ids, mask, n_tokens })
-    }
-
-    pub(super) fn input(&self) -> Input<'_> {
-        Input::Tokens { input_ids: &self.ids, token_type_ids: self.type_ids.as_ref() }
-    }
-}
 
 /// A batch of texts with their targets.
 #[derive(Debug)]
@@ -137,12 +105,6 @@ impl Batch {
     }
 }
 
-/// Rows of numbers in f64.
-pub(super) fn values(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
-    // Moved to the CPU first: Metal has no f64.
-    Ok(logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_vec2()?)
-}
-
 fn at_least_f32(x: &Tensor) -> Result<Tensor> {
     let is_half = matches!(x.dtype(), DType::F16 | DType::BF16);
     if is_half { Ok(x.to_dtype(DType::F32)?) } else { Ok(x.clone()) }
@@ -153,6 +115,7 @@ mod tests {
     use tealight_ops::testing::device;
 
     use super::*;
+    use crate::inference::text_classifier::encoder::Tokens;
 
     fn batch(objective: Objective, targets: Vec<Target>) -> Batch {
         let tokens = Tokens { ids: vec![1, 2], type_ids: Vec::new() };

@@ -4,14 +4,17 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tealight_model::models::classifier::ReadOut;
+use tealight_model::{ModelSpec, SpecRecord};
 
+use super::data::check_rows;
 use crate::checks::{at_most, check, given};
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::{Error, Result};
+use crate::inference::labels::Objective;
+use crate::inference::readers::{Readers, TextFields};
 use crate::settings::settings;
-use crate::task::labels::Objective;
+use crate::task::TaskSettings;
 use crate::task::settings::{absolute_path, check_label_smoothing};
-use crate::task::{Attends, TaskSettings};
 
 /// The longest sequence: the time of attention grows with its square.
 const MAX_SEQ_LEN: u64 = 1 << 16;
@@ -118,15 +121,27 @@ impl TaskSettings for Config {
         format!("tealight classify {} \"…\"", run.display())
     }
 
-    fn attends(&self) -> Attends {
-        Attends::Task
+    fn pipeline(&self) -> Option<&'static str> {
+        Some("text-classification")
     }
 
-    fn is_served(&self) -> bool {
-        true
+    fn model_spec(&self, record: SpecRecord, pad_id: Option<u32>) -> Option<ModelSpec> {
+        let mut record = SpecRecord { read_out: Some(self.read_out), ..record };
+        record.sizes.insert("n_token_types".to_owned(), self.n_token_types as u64);
+        record.spec(pad_id)
     }
 
-    fn classifier(&self) -> Option<&Config> {
-        Some(self)
+    fn unused_model_settings(&self) -> &'static [&'static str] {
+        &["model.lm_head.", "model.tied_output", "model.scale_output"]
+    }
+
+    fn check_data(&self) -> Result<()> {
+        check_rows(self)
+    }
+
+    fn complete(&self, readers: &mut Readers) -> Result<()> {
+        let DataConfig { text, text_pair, .. } = &self.data;
+        readers.fields = TextFields { text: text.clone(), text_pair: text_pair.clone() };
+        Ok(())
     }
 }

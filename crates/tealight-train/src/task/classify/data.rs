@@ -7,12 +7,12 @@ use rayon::prelude::*;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, DataConfig};
-use super::encoder::{Encoder, Tokens};
 use super::file::{Example, Label, read};
 use crate::data::DataFile;
 use crate::data::fingerprint::fnv_1a;
 use crate::error::{Error, Result};
-use crate::task::labels::{Labels, Objective};
+use crate::inference::labels::{Labels, Objective};
+use crate::inference::text_classifier::encoder::{Encoder, Tokens};
 use crate::task::text::{kept_or_trained, tokenizer_file};
 
 const PATH: &str = "task.data.path";
@@ -90,14 +90,12 @@ impl Data {
     }
 }
 
-impl Config {
-    /// Reads the file of `[task.data]` as training does.
-    ///
-    /// # Errors
-    /// That of the first row which cannot be learnt.
-    pub fn check_rows(&self) -> Result<()> {
-        read(PATH, &self.data.path, &self.data, self.objective).map(|_| ())
-    }
+/// Reads the file of `[task.data]` as training does.
+///
+/// # Errors
+/// That of the first row which cannot be learnt.
+pub(super) fn check_rows(config: &Config) -> Result<()> {
+    read(PATH, &config.data.path, &config.data, config.objective).map(drop)
 }
 
 /// The labels that the settings list, or those of the texts to train on.

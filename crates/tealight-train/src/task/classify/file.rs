@@ -8,21 +8,14 @@ use serde_json::{Map, Value};
 use super::config::DataConfig;
 use crate::data::json_line;
 use crate::error::{Error, Result};
-use crate::task::labels::Objective;
+use crate::inference::labels::Objective;
+use crate::inference::readers::TextFields;
+use crate::inference::text_classifier::Text;
 
 /// Separates several labels in a column.
 const SEPARATOR: char = ';';
 /// The field of the second text, where it may be left out and no setting names it.
 const TEXT_PAIR: &str = "text_pair";
-
-/// A text, or a pair of texts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Text {
-    /// The only text, or the first.
-    pub text: String,
-    /// The second text of a pair.
-    pub text_pair: Option<String>,
-}
 
 /// The label that a file gives a text, in the form that the objective needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,10 +92,13 @@ pub(super) fn read(
     Ok(examples)
 }
 
-/// The texts of a file, with or without labels.
-pub(super) fn texts(path: &Path, config: &DataConfig) -> Result<Vec<Text>> {
-    let text_pair = Some(config.text_pair.as_deref().unwrap_or(TEXT_PAIR));
-    let fields = Fields { text: &config.text, text_pair, label: None };
+/// The texts of a `.jsonl` or `.csv` file, with or without labels.
+///
+/// # Errors
+/// If the file cannot be read, or a row has no text.
+pub fn texts(path: &Path, fields: &TextFields) -> Result<Vec<Text>> {
+    let text_pair = Some(fields.text_pair.as_deref().unwrap_or(TEXT_PAIR));
+    let fields = Fields { text: &fields.text, text_pair, label: None };
     let mut texts = Vec::new();
     rows("--file", path, fields, |row| {
         texts.push(row.text);
@@ -431,10 +427,10 @@ mod tests {
             text: text.to_owned(),
             text_pair: pair.map(str::to_owned),
         };
-        let config = DataConfig::default();
-        assert_eq!(texts(&path("a.jsonl"), &config).unwrap(), [of("", None), of("x", Some("y"))]);
+        let fields = TextFields::default();
+        assert_eq!(texts(&path("a.jsonl"), &fields).unwrap(), [of("", None), of("x", Some("y"))]);
         std::fs::write(path("a.csv"), "text,label\nx,3\n").unwrap();
-        assert_eq!(texts(&path("a.csv"), &config).unwrap(), [of("x", None)]);
+        assert_eq!(texts(&path("a.csv"), &fields).unwrap(), [of("x", None)]);
     }
 
     #[test]

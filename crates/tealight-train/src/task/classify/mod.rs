@@ -11,53 +11,44 @@
 mod batch;
 mod config;
 mod data;
-mod encoder;
 mod file;
 mod report;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
-use serde_json::json;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::classifier::{Classifier, ClassifierSpec};
 use tealight_model::{Mode, ModelConfig, ParamStore};
 
+pub use crate::inference::text_classifier::Text;
 pub use crate::task::class_scores::ClassScore;
 pub use batch::Batch;
 pub use config::{Config, DataConfig};
-pub use file::{Example, Label, Text};
+pub use file::{Example, Label, texts};
 pub use report::{ClassesReport, LabelsReport, Mistake, RegressionReport, Report};
 
-use crate::data::text::tokenizer::{Specials, Tokenizer};
+use crate::data::text::tokenizer::Specials;
 use crate::data::{DataFile, ShuffledOrder, Split};
-use crate::error::{Error, Result};
-use crate::inference::batches::Batching;
-use crate::inference::{check_finite, probabilities};
-use crate::task::attention_map::{AttentionMap, SequenceMaps};
+use crate::error::Result;
+use crate::inference::attention_map::AttentionMap;
+use crate::inference::labels::{Classified, Labels};
+use crate::inference::text_classifier::{MAX_TOKENS, TextClassifier};
 use crate::task::context::TaskContext;
-use crate::task::labels::{Classified, Labels, Objective};
 use crate::task::metrics::{Metrics, by_name};
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::text::embedding_rows;
 use crate::task::{Evaluated, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
-use batch::{Rows, values};
 use data::{Data, Item, Target};
-use encoder::{Encoder, Tokens};
-
-/// Tokens in one forward pass of an evaluation.
-const EVALUATION_TOKENS: usize = 1 << 14;
 
 /// The task: texts as token ids, with their targets.
 #[derive(Debug)]
 pub struct Classify {
     config: Config,
     data: Data,
-    /// The order of the training texts; `None` without data.
-    order: Option<ShuffledOrder>,
+    /// The order of the training texts.
+    order: ShuffledOrder,
     /// Rows of the token embedding.
     vocab_size: usize,
     batch_size: usize,
@@ -70,11 +61,7 @@ impl TaskKind for Config {
     type Task = Classify;
 
     fn build(&self, context: &TaskContext<'_>) -> Result<Classify> {
-        let TaskContext { seed, batch_size, model, device, kept, inference_only, .. } = *context;
-        if let (Some(run), true) = (kept, inference_only) {
-            let (tokenizer, labels) = (Tokenizer::from_folder(run)?, Labels::read(run)?);
-            return Classify::without_data(self, tokenizer, labels, model, device);
-        }
+        let TaskContext { seed, batch_size, model, device, kept, .. } = *context;
         self.validate()?;
         if kept.is_none() {
             // Runs of versions that ignored these settings have them.
@@ -83,7 +70,7 @@ impl TaskKind for Config {
         let only_len = model.only_len();
         let data = Data::new(self, longest(self, only_len), seed, kept)?;
         let vocab_size = embedding_rows(&data.encoder.tokenizer, self.vocab_size)?;
-        let order = Some(ShuffledOrder::new(seed, data.train.len()));
+        let order = ShuffledOrder::new(seed, data.train.len());
         let (config, device) = (self.clone(), device.clone());
         Ok(Classify { config, data, order, vocab_size, batch_size, only_len, device })
     }
@@ -95,43 +82,9 @@ fn longest(config: &Config, only_len: Option<usize>) -> usize {
 }
 
 impl Classify {
-    /// The task without texts, for this `model`.
-    pub(crate) fn without_data(
-        config: &Config,
-        tokenizer: Tokenizer,
-        labels: Labels,
-        model: &ModelConfig,
-        device: &Device,
-    ) -> Result<Self> {
-        let vocab_size = config.vocab_size.unwrap_or(tokenizer.vocab_size());
-        let only_len = model.only_len();
-        let encoder = Encoder::new(tokenizer, longest(config, only_len), config.n_token_types)?;
-        let (train, validation, files) = (Vec::new(), Vec::new(), Vec::new());
-        let data = Data { train, validation, labels, encoder, files };
-        let (config, device) = (config.clone(), device.clone());
-        Ok(Self { config, data, order: None, vocab_size, batch_size: 1, only_len, device })
-    }
-
     /// The labels in the order of the model's outputs.
     pub fn labels(&self) -> &Labels {
         &self.data.labels
-    }
-
-    /// The tokenizer of the texts.
-    pub fn tokenizer(&self) -> &Tokenizer {
-        &self.data.encoder.tokenizer
-    }
-
-    /// The number of tokens, special ones included, to which longer texts and pairs are truncated.
-    pub fn max_seq_len(&self) -> usize {
-        self.data.encoder.seq_len
-    }
-
-    /// The number of `texts` that have more tokens, and lose the rest.
-    pub fn n_truncated(&self, texts: &[Text]) -> Result<usize> {
-        let truncated = texts.iter().map(|text| self.data.encoder.truncates(text));
-        let truncated = truncated.collect::<Result<Vec<bool>>>()?;
-        Ok(truncated.into_iter().filter(|&is_truncated| is_truncated).count())
     }
 
     /// The sizes that the model is built with.
@@ -147,73 +100,24 @@ impl Classify {
         }
     }
 
-    /// The texts of a `.jsonl` or `.csv` file, in the fields of `[task.data]`.
-    pub fn texts_of(&self, path: &Path) -> Result<Vec<Text>> {
-        file::texts(path, &self.config.data)
-    }
-
-    /// The labels that `model` gives to texts, in their order: as the pipeline `text-classification` of `transformers`.
+    /// The labels that `model`, which is built without gradients, gives to texts, in their order.
     ///
     /// # Errors
     /// If a text is empty, or if the scores of the model are not finite.
     pub fn classify(&self, model: &Classifier, texts: &[Text]) -> Result<Vec<Classified>> {
-        let tokens = texts.iter().map(|text| self.tokens(text)).collect::<Result<Vec<_>>>()?;
-        let lens: Vec<usize> = tokens.iter().map(|text| text.ids.len()).collect();
-        let batching = match self.only_len {
-            Some(_) => Batching::OneByOne,
-            None => Batching::OneLength { max_positions: EVALUATION_TOKENS },
-        };
-        let (names, objective) = (self.labels().names(), self.labels().objective());
-        let mut classified = vec![None; texts.len()];
-        for batch in batching.batches(&lens) {
-            let rows: Vec<_> = batch.iter().map(|&at| &tokens[at]).collect();
-            let scores = self.scores(model, &self.rows(&rows)?)?;
-            check_finite(scores.iter().flatten())?;
-            for (at, scores) in batch.into_iter().zip(scores) {
-                classified[at] = Some(Classified::new(names, objective, &scores));
-            }
-        }
-        Ok(classified.into_iter().flatten().collect())
+        self.classifier(model).classify(texts)
     }
 
-    /// The tokens of a text that a user gives.
-    fn tokens(&self, text: &Text) -> Result<Tokens> {
-        let tokens = self.data.encoder.encode(text)?;
-        if tokens.ids.is_empty() {
-            return Err(Error::input("a text is empty: there is nothing to classify"));
-        }
-        Ok(tokens)
-    }
-
-    fn attention_maps_of(&self, model: &Classifier, tokens: &Tokens) -> Result<Vec<AttentionMap>> {
-        let rows = self.rows(&[tokens])?;
-        let layers = model.attention_maps(&rows.input(), &rows.mask)?;
-        let (tokenizer, pad) = (&self.data.encoder.tokenizer, self.pad());
-        let mut ids = Cow::Borrowed(&tokens.ids);
-        if let Some(len) = self.only_len {
-            ids.to_mut().resize(len, pad);
-        }
-        Ok(AttentionMap::of_tokens(tokenizer, &ids, layers))
-    }
-
-    /// The scores of the outputs for each row.
-    fn scores(&self, model: &Classifier, rows: &Rows) -> Result<Vec<Vec<f64>>> {
-        let logits = model.forward(&rows.input(), &rows.mask, Mode::Eval)?;
-        let sigmoid = |x: f64| 1. / (1. + (-x).exp());
-        Ok(match self.labels().objective() {
-            Objective::Classes => probabilities(&logits)?,
-            Objective::Labels => {
-                let rows = values(&logits)?.into_iter();
-                rows.map(|row| row.into_iter().map(sigmoid).collect()).collect()
-            }
-            Objective::Regression => values(&logits)?,
-        })
+    /// `model` with what reads its texts.
+    fn classifier<'a>(&'a self, model: &'a Classifier) -> TextClassifier<'a> {
+        let Self { data: Data { encoder, labels, .. }, only_len, device, .. } = self;
+        TextClassifier { model, encoder, labels, only_len: *only_len, device }
     }
 
     /// A text with the labels that the model gives it.
     fn sample(&self, model: &Classifier, Item { tokens, target }: &Item) -> Result<Sample> {
         let names = self.labels().names();
-        let scores = self.scores(model, &self.rows(&[tokens])?)?.into_iter().flatten();
+        let scores = self.classifier(model).scores(&[tokens])?.into_iter().flatten();
         let scores: Vec<(String, f64)> = names.iter().cloned().zip(scores).collect();
         let of_flags = |flags: &[bool]| {
             names
@@ -239,21 +143,13 @@ impl Classify {
         })
     }
 
-    fn rows(&self, tokens: &[&Tokens]) -> Result<Rows> {
-        Rows::new(tokens, self.only_len.unwrap_or(0), self.pad(), &self.device)
-    }
-
     fn batch_of(&self, items: &[Item]) -> Result<Batch> {
         let width = self.only_len.unwrap_or(0);
-        Batch::new(items, self.labels(), width, self.pad(), &self.device)
-    }
-
-    fn pad(&self) -> u32 {
-        self.data.encoder.tokenizer.special().pad.unwrap_or(0)
+        Batch::new(items, self.labels(), width, self.data.encoder.pad(), &self.device)
     }
 
     fn evaluation_batch(&self) -> usize {
-        (EVALUATION_TOKENS / self.config.seq_len).clamp(1, 256)
+        (MAX_TOKENS / self.config.seq_len).clamp(1, 256)
     }
 }
 
@@ -272,14 +168,14 @@ impl Task for Classify {
 
     fn batch(&self, split: Split, index: u64) -> Result<Batch> {
         let Data { train, validation, .. } = &self.data;
-        match (split, &self.order) {
-            (Split::Train, Some(order)) => {
-                let places = order.examples(index * self.batch_size as u64, self.batch_size);
+        match split {
+            Split::Train => {
+                let first = index * self.batch_size as u64;
+                let places = self.order.examples(first, self.batch_size);
                 let items: Vec<Item> = places.into_iter().map(|at| train[at].clone()).collect();
                 self.batch_of(&items)
             }
-            (Split::Train, None) => self.batch_of(&[]),
-            (Split::Validation, _) => {
+            Split::Validation => {
                 let mut batches = validation.chunks(self.evaluation_batch());
                 self.batch_of(batches.nth(index as usize).unwrap_or_default())
             }
@@ -313,7 +209,7 @@ impl Task for Classify {
 
     fn attention_maps(&self, model: &Classifier) -> Result<Vec<AttentionMap>> {
         let first = self.data.validation.first();
-        first.map_or(Ok(Vec::new()), |item| self.attention_maps_of(model, &item.tokens))
+        first.map_or(Ok(Vec::new()), |item| self.classifier(model).attention_maps(&item.tokens))
     }
 
     fn samples(&self, model: &Classifier) -> Result<Vec<Sample>> {
@@ -368,11 +264,5 @@ impl RegisteredTask for Classify {
 
     fn data_files(&self) -> Vec<DataFile> {
         self.data.files.clone()
-    }
-
-    fn attend(&self, model: &Classifier, text: &str) -> Result<SequenceMaps> {
-        let typed = Text { text: text.to_owned(), text_pair: None };
-        let maps = self.attention_maps_of(model, &self.tokens(&typed)?)?;
-        Ok(SequenceMaps { sequence: json!({ "text": text }), maps })
     }
 }

@@ -6,14 +6,15 @@
 //!
 //! Label smoothing ε replaces q by (1 − ε) q + ε / classes.
 
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use tealight_ops::cross_entropy::{cross_entropy, cross_entropy_soft, hits};
 use tealight_ops::device::tensor_of;
 use tealight_ops::threads;
 
 use crate::data::images::augment::{Augmentation, Mix};
-use crate::data::images::{Labelled, Picture, PictureSize, Table};
+use crate::data::images::{Labelled, Picture};
 use crate::error::Result;
+use crate::inference::image_classifier::Pixels;
 use crate::task::{Inputs, Loss};
 
 /// A batch on the device.
@@ -30,10 +31,8 @@ pub struct Batch {
 /// What the pictures of all batches have in common.
 #[derive(Debug)]
 pub(super) struct Batches {
-    pub(super) size: PictureSize,
+    pub(super) pixels: Pixels,
     pub(super) n_classes: usize,
-    pub(super) table: Table,
-    pub(super) device: Device,
 }
 
 impl Batches {
@@ -42,13 +41,8 @@ impl Batches {
         let pixels: Vec<&[u8]> = pictures.iter().map(|picture| picture.pixels).collect();
         let labels: Vec<u32> = pictures.iter().map(|picture| picture.class).collect();
         let n = labels.len();
-        let labels = tensor_of(labels, n, &self.device)?;
-        Ok(Batch { pictures: self.tensor(&pixels)?, labels, targets: None })
-    }
-
-    /// `(batch, height, width, channels)` of pixels.
-    pub(super) fn tensor(&self, pictures: &[&[u8]]) -> Result<Tensor> {
-        self.written(pictures.len(), &|at, numbers| self.table.write(pictures[at], numbers))
+        let labels = tensor_of(labels, n, &self.pixels.device)?;
+        Ok(Batch { pictures: self.pixels.tensor(&pixels)?, labels, targets: None })
     }
 
     /// Pictures as the examples at `places` see them. Each is mixed with the next one, the last with the first.
@@ -61,58 +55,49 @@ impl Batches {
     ) -> Result<Batch> {
         let examples: Vec<(u64, &Labelled<'_>)> = places.zip(pictures).collect();
         let augmented: Vec<Picture> = threads::map(examples.clone(), &|(place, picture)| {
-            augmentation.picture(picture.pixels, self.size, place)
+            augmentation.picture(picture.pixels, self.pixels.size, place)
         });
         let n = augmented.len();
-        let mix = |&(place, _): &(u64, _)| augmentation.mix(self.size, place);
+        let mix = |&(place, _): &(u64, _)| augmentation.mix(self.pixels.size, place);
         let mixed: Vec<Option<Mix>> = examples.iter().map(mix).collect();
         let pixels = |at: usize| &augmented[at % n].pixels[..];
-        let tensor = self.written(n, &|at, numbers| {
+        let tensor = self.pixels.written(n, &|at, numbers| {
             self.write_mixed(mixed[at].as_ref(), [pixels(at), pixels(at + 1)], numbers);
         })?;
         let class = |at: usize| pictures[at % n].class;
         let shares = mixed.iter().enumerate().map(|(at, mix)| {
-            let share = mix.as_ref().map_or(1., |mix| mix.share(self.size));
+            let share = mix.as_ref().map_or(1., |mix| mix.share(self.pixels.size));
             Shares { class: class(at), other: class(at + 1), share: share as f32 }
         });
         let shares: Vec<Shares> = shares.collect();
         let labels: Vec<u32> = shares.iter().map(Shares::larger).collect();
-        let labels = tensor_of(labels, n, &self.device)?;
+        let labels = tensor_of(labels, n, &self.pixels.device)?;
         let targets = mixes.then(|| {
             let targets = shares.iter().flat_map(|shares| shares.targets(self.n_classes)).collect();
-            tensor_of(targets, (n, self.n_classes), &self.device)
+            tensor_of(targets, (n, self.n_classes), &self.pixels.device)
         });
         Ok(Batch { pictures: tensor, labels, targets: targets.transpose()? })
     }
 
     /// The numbers of a picture that is mixed with another.
     fn write_mixed(&self, mix: Option<&Mix>, [own, other]: [&[u8]; 2], numbers: &mut [f32]) {
-        self.table.write(own, numbers);
+        self.pixels.table.write(own, numbers);
         match mix {
             None => {}
             Some(&Mix::Mean(share)) => {
                 let share = share as f32;
                 let mut others = vec![0.; numbers.len()];
-                self.table.write(other, &mut others);
+                self.pixels.table.write(other, &mut others);
                 for (number, other) in numbers.iter_mut().zip(others) {
                     *number = share * *number + (1. - share) * other;
                 }
             }
             Some(Mix::Rectangle(rectangle)) => {
-                for row in rectangle.rows_of(self.size) {
-                    self.table.write(&other[row.clone()], &mut numbers[row]);
+                for row in rectangle.rows_of(self.pixels.size) {
+                    self.pixels.table.write(&other[row.clone()], &mut numbers[row]);
                 }
             }
         }
-    }
-
-    /// A tensor of `n` pictures, each written by a thread.
-    fn written(&self, n: usize, write: &(dyn Fn(usize, &mut [f32]) + Sync)) -> Result<Tensor> {
-        let PictureSize { height, width, channels } = self.size;
-        let mut numbers = vec![0.; n * height * width * channels];
-        let pictures = numbers.chunks_exact_mut(height * width * channels).enumerate();
-        threads::map(pictures.collect(), &|(at, numbers)| write(at, numbers));
-        Ok(tensor_of(numbers, (n, height, width, channels), &self.device)?)
     }
 }
 

@@ -1,9 +1,10 @@
 //! The settings of `[task] kind = "images"`.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tealight_model::models::read_out::ReadOut;
+use tealight_model::{ModelSpec, SpecRecord};
 
 use crate::checks::{at_most, check, positive};
 use crate::data::images::augment;
@@ -11,12 +12,10 @@ use crate::data::images::shapes;
 use crate::data::images::source::SourceConfig;
 use crate::data::images::{Colour, Filter, Fit, Preparation};
 use crate::error::{Error, Result};
+use crate::inference::image_classifier::MAX_SIZE;
 use crate::settings::settings;
+use crate::task::TaskSettings;
 use crate::task::settings::{absolute_path, check_label_smoothing};
-use crate::task::{Attends, TaskSettings};
-
-/// The largest side of a picture: the number of patches grows with its square.
-pub(super) const MAX_SIZE: u64 = 1 << 12;
 
 settings! {
     /// `[task] kind = "images"`
@@ -106,20 +105,12 @@ impl TaskSettings for Config {
         self.data.absolute_paths()
     }
 
-    fn next_command(&self, run: &Path) -> String {
-        format!("tealight evaluate {} --json", run.display())
+    fn pipeline(&self) -> Option<&'static str> {
+        Some("image-classification")
     }
 
-    fn attends(&self) -> Attends {
-        Attends::Task
-    }
-
-    fn is_served(&self) -> bool {
-        true
-    }
-
-    fn image_classifier(&self) -> Option<&Config> {
-        Some(self)
+    fn model_spec(&self, record: SpecRecord, pad_id: Option<u32>) -> Option<ModelSpec> {
+        SpecRecord { read_out: Some(self.read_out), ..record }.spec(pad_id)
     }
 }
 

@@ -6,16 +6,11 @@
 mod batch;
 mod config;
 mod illustrations;
-mod picture_maps;
-mod preprocessing;
 mod report;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
-use serde_json::json;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::image_classifier::{ImageClassifier, ImageClassifierSpec};
 use tealight_model::patches::Grid;
@@ -24,11 +19,10 @@ use tealight_model::{Mode, ModelConfig, ParamStore};
 pub use crate::data::images::augment;
 pub use crate::data::images::source::SourceConfig;
 pub use crate::data::images::{Colour, Filter, Fit, Picture};
+pub use crate::inference::image_classifier::{PictureMaps, Preprocessing, Query, Resize};
 pub use crate::task::class_scores::ClassScore;
 pub use batch::Batch;
 pub use config::Config;
-pub use picture_maps::{PictureMaps, Query};
-pub use preprocessing::{Preprocessing, Resize};
 pub use report::{Mistake, Report};
 
 use crate::data::cache::folder;
@@ -36,18 +30,14 @@ use crate::data::images::augment::Augmentation;
 use crate::data::images::{Labelled, Normalisation, Pictures};
 use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
-use crate::inference::{check_finite, probabilities};
-use crate::task::attention_map::{AttentionMap, SequenceMaps};
+use crate::inference::attention_map::AttentionMap;
+use crate::inference::image_classifier::{PictureClassifier, Pixels};
+use crate::inference::labels::{Labels, Objective};
 use crate::task::context::TaskContext;
-use crate::task::labels::{Classified, Labels, Objective};
 use crate::task::metrics::by_name;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::{Illustration, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use batch::Batches;
-
-/// Numbers in one forward pass of an evaluation, and pictures at most.
-const EVALUATION_NUMBERS: usize = 1 << 20;
-const EVALUATION_PICTURES: usize = 256;
 
 /// The task: pictures and their classes.
 #[derive(Debug)]
@@ -56,31 +46,21 @@ pub struct Images {
     labels: Labels,
     preprocessing: Preprocessing,
     batches: Batches,
-    /// `None` where a run is used without its data.
-    data: Option<Data>,
+    pictures: Pictures,
+    /// The order of the pictures in training.
+    order: ShuffledOrder,
+    /// How pictures are changed in training.
+    augmentation: Augmentation,
     /// The positions of the model.
     n_positions: usize,
     batch_size: usize,
-}
-
-/// The pictures, their order in training, and how they are changed.
-#[derive(Debug)]
-struct Data {
-    pictures: Pictures,
-    order: ShuffledOrder,
-    augmentation: Augmentation,
 }
 
 impl TaskKind for Config {
     type Task = Images;
 
     fn build(&self, context: &TaskContext<'_>) -> Result<Images> {
-        let TaskContext { seed, kept, inference_only, progress, batch_size, .. } = *context;
-        let (model, device) = (context.model, context.device);
-        if let (Some(run), true) = (kept, inference_only) {
-            let (labels, preprocessing) = (Labels::read(run)?, Preprocessing::read(run)?);
-            return Ok(Images::without_data(self, labels, preprocessing, model, device));
-        }
+        let TaskContext { seed, kept, progress, batch_size, model, device, .. } = *context;
         self.validate()?;
         let pictures = Pictures::open(
             &self.data,
@@ -90,16 +70,31 @@ impl TaskKind for Config {
             || folder(self.cache.as_deref()),
             &mut |stage, done| progress(stage, done),
         )?;
-        let preprocessing = match kept.filter(|run| Preprocessing::is_in(run)) {
-            Some(run) => Preprocessing::read(run)?,
-            None => Preprocessing::new(self, pictures.size(), normalisation(self, &pictures)?),
+        let preprocessing = if let Some(run) = kept.filter(|run| Preprocessing::is_in(run)) {
+            Preprocessing::read(run)?
+        } else {
+            let (size, normalisation) = (pictures.size(), normalisation(self, &pictures)?);
+            Preprocessing::new(self.fit, self.filter, size, normalisation)
         };
         let labels = Labels::new(Objective::Classes, pictures.labels().to_vec());
         let order = ShuffledOrder::new(seed, pictures.n(Split::Train));
         let augmentation = Augmentation::new(&self.augment, seed);
-        let data = Some(Data { pictures, order, augmentation });
-        let task = Images::without_data(self, labels, preprocessing, model, device);
-        Ok(Images { data, batch_size, ..task })
+        let pixels = Pixels::new(&preprocessing, device);
+        let batches = Batches { pixels, n_classes: labels.names().len() };
+        let spec = spec(self, &labels, &preprocessing);
+        // Patches that do not fit are refused when the model is built.
+        let n_positions = spec.grid(model).map_or(0, |grid| grid.n_tokens());
+        Ok(Images {
+            config: self.clone(),
+            labels,
+            preprocessing,
+            batches,
+            pictures,
+            order,
+            augmentation,
+            n_positions,
+            batch_size,
+        })
     }
 }
 
@@ -132,27 +127,6 @@ fn normalisation(config: &Config, pictures: &Pictures) -> Result<Normalisation> 
 }
 
 impl Images {
-    /// The task without pictures, for this `model`.
-    pub(crate) fn without_data(
-        config: &Config,
-        labels: Labels,
-        preprocessing: Preprocessing,
-        model: &ModelConfig,
-        device: &Device,
-    ) -> Self {
-        let batches = Batches {
-            size: preprocessing.size(),
-            n_classes: labels.names().len(),
-            table: preprocessing.normalisation().table(),
-            device: device.clone(),
-        };
-        let spec = spec(config, &labels, &preprocessing);
-        // Patches that do not fit are refused when the model is built.
-        let n_positions = spec.grid(model).map_or(0, |grid| grid.n_tokens());
-        let (config, data, batch_size) = (config.clone(), None, 1);
-        Self { config, labels, preprocessing, batches, data, n_positions, batch_size }
-    }
-
     /// The classes in the order of the model's outputs.
     pub fn labels(&self) -> &Labels {
         &self.labels
@@ -171,56 +145,16 @@ impl Images {
     /// Held-out picture `index`: as the model reads it before it is normalised, with its name and class; `None` if
     /// there is none.
     pub fn held_out(&self, index: usize) -> Option<(Picture, &str, u32)> {
-        let data = self.data.as_ref().filter(|data| index < data.pictures.n(Split::Validation))?;
-        let Labelled { pixels, class, name } = data.pictures.at(Split::Validation, index);
-        Some((Picture::new(self.batches.size, pixels.to_vec()), name, class))
-    }
-
-    /// Pictures of the model's size, normalised: `(n, height, width, channels)`.
-    ///
-    /// # Errors
-    /// If a picture has another size.
-    pub fn tensor(&self, pictures: &[Picture]) -> Result<Tensor> {
-        for picture in pictures {
-            if picture.size != self.batches.size {
-                let message = format!(
-                    "a picture has {} and {} channels, and the model reads {} and {} channels",
-                    picture.size,
-                    picture.size.channels,
-                    self.batches.size,
-                    self.batches.size.channels
-                );
-                return Err(Error::input(message));
-            }
+        if index >= self.pictures.n(Split::Validation) {
+            return None;
         }
-        let pixels: Vec<&[u8]> = pictures.iter().map(|picture| &picture.pixels[..]).collect();
-        self.batches.tensor(&pixels)
+        let Labelled { pixels, class, name } = self.pictures.at(Split::Validation, index);
+        Some((Picture::new(self.batches.pixels.size, pixels.to_vec()), name, class))
     }
 
-    /// The labels that `model` gives to pictures, in their order: as the pipeline `image-classification` of
-    /// `transformers`.
-    ///
-    /// # Errors
-    /// If a picture has another size, or if the scores of the model are not finite.
-    pub fn classify(
-        &self,
-        model: &ImageClassifier,
-        pictures: &[Picture],
-    ) -> Result<Vec<Classified>> {
-        let mut classified = Vec::with_capacity(pictures.len());
-        for pictures in pictures.chunks(self.evaluation_batch()) {
-            let scores = self.scores(model, pictures)?;
-            check_finite(scores.iter().flatten())?;
-            let of_row =
-                |row: &Vec<f64>| Classified::new(self.labels.names(), Objective::Classes, row);
-            classified.extend(scores.iter().map(of_row));
-        }
-        Ok(classified)
-    }
-
-    /// The probability of each class, for each picture.
-    fn scores(&self, model: &ImageClassifier, pictures: &[Picture]) -> Result<Vec<Vec<f64>>> {
-        probabilities(&model.forward(&self.tensor(pictures)?, Mode::Eval)?)
+    /// `model` with what reads its pictures.
+    fn classifier<'a>(&'a self, model: &'a ImageClassifier) -> PictureClassifier<'a> {
+        PictureClassifier { model, labels: &self.labels, pixels: &self.batches.pixels }
     }
 
     /// A picture by its name, with the classes that the model gives it.
@@ -229,7 +163,7 @@ impl Images {
         model: &ImageClassifier,
         (picture, name, class): (Picture, &str, u32),
     ) -> Result<Sample> {
-        let scores = self.scores(model, &[picture])?.into_iter().flatten();
+        let scores = self.classifier(model).scores(&[picture])?.into_iter().flatten();
         Ok(Sample {
             input: name.to_owned(),
             truth: self.labels.names().get(class as usize).cloned().into_iter().collect(),
@@ -238,23 +172,17 @@ impl Images {
         })
     }
 
-    fn evaluation_batch(&self) -> usize {
-        let PictureNumbers(n) = PictureNumbers::of(&self.preprocessing);
-        (EVALUATION_NUMBERS / n).clamp(1, EVALUATION_PICTURES)
-    }
-
     /// The held-out pictures of batch `index` of an evaluation.
     fn held_out_batch(&self, index: u64) -> Vec<Labelled<'_>> {
-        let Some(Data { pictures, .. }) = &self.data else { return Vec::new() };
-        let (n, first) = (pictures.n(Split::Validation), index as usize * self.evaluation_batch());
-        let places = first.min(n)..n.min(first + self.evaluation_batch());
+        let pictures = &self.pictures;
+        let (n, first) =
+            (pictures.n(Split::Validation), index as usize * self.batches.pixels.n_together());
+        let places = first.min(n)..n.min(first + self.batches.pixels.n_together());
         places.map(|at| pictures.at(Split::Validation, at)).collect()
     }
 
     fn training_batch(&self, index: u64) -> Result<Batch> {
-        let Some(Data { pictures, order, augmentation }) = &self.data else {
-            return self.batches.plain(&[]);
-        };
+        let Self { pictures, order, augmentation, .. } = self;
         let first = index * self.batch_size as u64;
         let numbers = order.examples(first, self.batch_size);
         let chosen: Vec<_> = numbers.into_iter().map(|at| pictures.at(Split::Train, at)).collect();
@@ -266,17 +194,7 @@ impl Images {
     }
 
     fn n_of(&self, split: Split) -> usize {
-        self.data.as_ref().map_or(0, |data| data.pictures.n(split))
-    }
-}
-
-/// The numbers of a picture.
-struct PictureNumbers(usize);
-
-impl PictureNumbers {
-    fn of(preprocessing: &Preprocessing) -> Self {
-        let size = preprocessing.size();
-        Self((size.height * size.width * size.channels).max(1))
+        self.pictures.n(split)
     }
 }
 
@@ -304,7 +222,7 @@ impl Task for Images {
     }
 
     fn n_evaluation_batches(&self) -> u64 {
-        self.n_of(Split::Validation).div_ceil(self.evaluation_batch()) as u64
+        self.n_of(Split::Validation).div_ceil(self.batches.pixels.n_together()) as u64
     }
 
     fn seq_len(&self) -> usize {
@@ -330,7 +248,7 @@ impl Task for Images {
 
     fn attention_maps(&self, model: &ImageClassifier) -> Result<Vec<AttentionMap>> {
         match self.held_out(0) {
-            Some((picture, ..)) => self.attention_maps_of(model, &picture),
+            Some((picture, ..)) => self.classifier(model).attention_maps(&picture),
             None => Ok(Vec::new()),
         }
     }
@@ -348,7 +266,7 @@ impl RegisteredTask for Images {
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         let Preprocessing { height, width, .. } = self.preprocessing;
-        let left_out = self.data.as_ref().map_or(0, |data| data.pictures.left_out().0);
+        let (left_out, _) = self.pictures.left_out();
         by_name([
             ("height", height as u64),
             ("width", width as u64),
@@ -369,11 +287,11 @@ impl RegisteredTask for Images {
     }
 
     fn data_files(&self) -> Vec<DataFile> {
-        self.data.as_ref().map_or_else(Vec::new, |data| data.pictures.files().to_vec())
+        self.pictures.files().to_vec()
     }
 
     fn notes(&self) -> Vec<String> {
-        let Some(Data { pictures, .. }) = &self.data else { return Vec::new() };
+        let pictures = &self.pictures;
         let left_out = match pictures.left_out() {
             (1, Some(file)) => {
                 Some(format!("1 file is left out, because it is no picture: {file}"))
@@ -390,10 +308,14 @@ impl RegisteredTask for Images {
         self.shown(report)
     }
 
-    fn attend(&self, model: &ImageClassifier, path: &str) -> Result<SequenceMaps> {
-        let picture = self.preprocessing.open(Path::new(path))?;
-        let maps = self.attention_maps_of(model, &picture)?;
-        Ok(SequenceMaps { sequence: json!({ "picture": path }), maps })
+    fn picture_maps(
+        &self,
+        model: &ImageClassifier,
+        index: usize,
+    ) -> Result<Option<(String, PictureMaps)>> {
+        let Some((picture, name, _)) = self.held_out(index) else { return Ok(None) };
+        let maps = self.classifier(model).picture_maps(picture, None)?;
+        Ok(Some((name.to_owned(), maps)))
     }
 }
 

@@ -152,10 +152,8 @@ impl TaskReport<Images> for Report {
 /// The share of each class among the pictures to train on. One of which there is none counts as half a picture.
 fn frequencies(task: &Images, n_classes: usize) -> Vec<f64> {
     let mut counts = vec![0.; n_classes];
-    if let Some(data) = &task.data {
-        for at in 0..data.pictures.n(Split::Train) {
-            counts[data.pictures.at(Split::Train, at).class as usize] += 1.;
-        }
+    for at in 0..task.pictures.n(Split::Train) {
+        counts[task.pictures.at(Split::Train, at).class as usize] += 1.;
     }
     for count in &mut counts {
         *count = f64::max(*count, 0.5);
@@ -167,7 +165,7 @@ fn frequencies(task: &Images, n_classes: usize) -> Vec<f64> {
 /// The true distribution of the class of each held-out picture, where they are drawn.
 fn limit(task: &Images, n: usize) -> Option<Vec<Vec<f64>>> {
     use rayon::prelude::*;
-    let pictures: &Pictures = &task.data.as_ref()?.pictures;
+    let pictures: &Pictures = &task.pictures;
     let shapes = pictures.shapes()?;
     // A class that `task.labels` adds is never drawn.
     let n_classes = task.labels().names().len();

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use candle_core::{DType, Device};
+use candle_core::{DType, Device, Tensor};
 use tealight_model::patches::PatchesConfig;
 use tealight_ops::testing::device;
 
@@ -144,38 +144,34 @@ fn a_trained_model_is_used_without_its_data() {
     for (name, bytes) in task.kept_files().unwrap() {
         std::fs::write(run.path().join(name), bytes).unwrap();
     }
-    let model_config = model_config();
-    let context = TaskContext {
-        kept: Some(run.path()),
-        inference_only: true,
-        ..TaskContext::new(18, 7, &model_config, device())
-    };
-    let alone = config().build(&context).unwrap();
-    assert_eq!((alone.labels(), alone.preprocessing()), (task.labels(), task.preprocessing()));
-    assert_eq!((alone.model_spec(), alone.seq_len()), (task.model_spec(), task.seq_len()));
-    assert_eq!((alone.n_evaluation_batches(), alone.held_out(0).is_none()), (0, true));
+    let (labels, preprocessing) =
+        (Labels::read(run.path()).unwrap(), Preprocessing::read(run.path()).unwrap());
+    assert_eq!((&labels, &preprocessing), (task.labels(), task.preprocessing()));
     let (picture, name, class) = task.held_out(3).unwrap();
     assert_eq!((name, class < 8), ("validation/3", true));
     // From a file, in colour and of another size.
     let path = run.path().join("picture.png");
     std::fs::write(&path, crate::data::images::png_of(&picture.clone().converted(Colour::Rgb)))
         .unwrap();
-    assert_eq!(alone.preprocessing().open(&path).unwrap(), picture);
-    let model = model(&alone);
-    let classified = alone.classify(&model, &[picture.clone(), picture]).unwrap();
+    assert_eq!(preprocessing.open(&path).unwrap(), picture);
+    let (model, pixels) = (model(&task), Pixels::new(&preprocessing, device()));
+    let alone = PictureClassifier { model: &model, labels: &labels, pixels: &pixels };
+    let classified = alone.classify(&[picture.clone(), picture.clone()]).unwrap();
     assert_eq!((classified.len(), classified[0].scores.len()), (2, 8));
     assert_eq!(classified[0], classified[1]);
-    let maps = alone.attend(&model, &path.display().to_string()).unwrap().maps;
+    let maps = alone.attention_maps(&picture).unwrap();
     assert_eq!((maps.len(), maps[0].queries.len()), (2, 17));
     assert_eq!(maps[0].keys[..3], ["[CLS]", "0,0", "0,1"]);
-    assert!(alone.preprocessing().open(Path::new("nowhere.png")).is_err());
+    assert!(preprocessing.open(Path::new("nowhere.png")).is_err());
 }
 
 #[test]
 fn pictures_of_another_size_are_refused() {
     let task = images(&config());
     let (picture, ..) = task.held_out(0).unwrap();
-    let message = task.tensor(&[picture.converted(Colour::Rgb)]).unwrap_err().to_string();
+    let model = model(&task);
+    let refused = task.classifier(&model).tensor(&[picture.converted(Colour::Rgb)]);
+    let message = refused.unwrap_err().to_string();
     assert!(message.contains("16 × 16 pixels and 3 channels, and the model reads"), "{message}");
 }
 

@@ -5,7 +5,7 @@ use tealight_model::models::forecaster::ReadOut;
 use crate::checks::{at_most, check};
 use crate::error::{Error, Result};
 use crate::settings::settings;
-use crate::task::{Attends, TaskSettings};
+use crate::task::TaskSettings;
 
 /// The longest expression: the time of attention grows with its square.
 const MAX_LENGTH: u64 = 1 << 16;
@@ -54,10 +54,6 @@ impl TaskSettings for Config {
             return Err(Error::config(["task.max_length", "task.min_length"], message));
         }
         Ok(())
-    }
-
-    fn attends(&self) -> Attends {
-        Attends::Never("its sequences are too long")
     }
 }
 

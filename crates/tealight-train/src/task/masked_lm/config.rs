@@ -9,8 +9,8 @@ use crate::data::text::sequences::Layout;
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::Result;
 use crate::settings::settings;
+use crate::task::TaskSettings;
 use crate::task::text::{absolute_paths, validate_sizes};
-use crate::task::{Attends, TaskSettings};
 
 settings! {
     /// `[task] kind = "masked_lm"`
@@ -56,11 +56,7 @@ impl TaskSettings for Config {
         format!("tealight fill-mask {} \"… [MASK] …\"", run.display())
     }
 
-    fn attends(&self) -> Attends {
-        Attends::Pretrained
-    }
-
-    fn is_served(&self) -> bool {
-        true
+    fn pipeline(&self) -> Option<&'static str> {
+        Some("fill-mask")
     }
 }

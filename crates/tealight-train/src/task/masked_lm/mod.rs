@@ -32,8 +32,8 @@ use crate::data::text::masking::{Masked, Masking};
 use crate::data::text::sequences::{Layout, Predicts, Rows, Sequence, Spec};
 use crate::data::{DataFile, Split};
 use crate::error::{Error, Result};
-use crate::inference::fill_mask::FillMask;
-use crate::task::attention_map::AttentionMap;
+use crate::inference::attention_map::AttentionMap;
+use crate::inference::fill_mask::MaskFiller;
 use crate::task::context::TaskContext;
 use crate::task::sample::Sample;
 use crate::task::text::{TextSettings, Texts};
@@ -131,8 +131,8 @@ impl MaskedLm {
     }
 
     /// `model` with its tokenizer, to fill masks.
-    pub fn fill_mask<'a>(&'a self, model: &'a Model) -> FillMask<'a> {
-        FillMask::new(model, &self.model, &self.texts.tokenizer, &self.texts.device)
+    pub fn fill_mask<'a>(&'a self, model: &'a Model) -> MaskFiller<'a> {
+        MaskFiller::new(model, &self.model, &self.texts.tokenizer, &self.texts.device)
     }
 
     fn rows(&self, sequences: &[Sequence]) -> Rows {

@@ -9,8 +9,8 @@ use super::pairs::{dates, symbols};
 use crate::checks::{at_most, positive};
 use crate::error::Result;
 use crate::settings::settings;
+use crate::task::TaskSettings;
 use crate::task::settings::{absolute_path, check_label_smoothing};
-use crate::task::{Attends, TaskSettings};
 
 /// The most held-out pairs.
 const MAX_VALIDATION: u64 = 1 << 20;
@@ -71,12 +71,8 @@ impl TaskSettings for Config {
         format!("tealight translate {} \"…\"", run.display())
     }
 
-    fn attends(&self) -> Attends {
-        Attends::Task
-    }
-
-    fn translator(&self) -> Option<&Config> {
-        Some(self)
+    fn pipeline(&self) -> Option<&'static str> {
+        Some("translation")
     }
 }
 

@@ -9,17 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, SourceConfig};
-use super::level::Level;
 use super::pairs::dates::Dates;
 use super::pairs::file::{self, FileConfig};
 use super::pairs::{Pair, PairSource};
-use super::vocabulary::Vocabulary;
 use crate::data::fingerprint::fnv_1a;
 use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
+use crate::inference::symbols::{Level, Vocabulary};
 
-/// The pairs of a run; by default none.
-#[derive(Debug, Default)]
+/// The pairs of a run.
+#[derive(Debug)]
 pub(super) struct Data {
     pub(super) train: Training,
     pub(super) validation: Vec<Pair>,
@@ -28,15 +27,12 @@ pub(super) struct Data {
 }
 
 /// The training split.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) enum Training {
     /// New pairs in every batch.
     Drawn { source: Box<dyn PairSource>, stream: Stream },
     /// The pairs of a file.
     Fixed { pairs: Vec<Pair>, order: ShuffledOrder },
-    /// No pairs: the model is only used.
-    #[default]
-    Absent,
 }
 
 /// Forks of the random stream for both splits.
@@ -73,7 +69,6 @@ impl Training {
                 let chosen = order.examples(index * n as u64, n);
                 Ok(chosen.into_iter().map(|at| pairs[at].clone()).collect())
             }
-            Self::Absent => Err(Error::input("this model was opened to be used, and has no data")),
         }
     }
 }

@@ -10,43 +10,38 @@
 
 mod config;
 mod data;
-mod level;
 mod pairs;
 mod report;
-mod translation;
-mod vocabulary;
 
 use std::collections::BTreeMap;
 
 use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
-use serde_json::json;
 use tealight_model::cost::{Cost, Estimate};
+use tealight_model::generation::Strategy;
 use tealight_model::models::seq2seq::{Seq2Seq as Model, Seq2SeqSpec, Tokens};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::linear_cross_entropy::Scored;
 
+pub use crate::inference::symbols::{Level, Vocabulary};
 pub use config::{Config, SourceConfig};
-pub use level::Level;
 pub use pairs::Pair;
 pub use pairs::file::FileConfig;
 pub use pairs::symbols::{Reverse, Sort};
 pub use report::{Example, Report};
-pub use translation::Translation;
-pub(crate) use translation::check;
-pub use vocabulary::Vocabulary;
 
 use crate::data::{DataFile, Split, padded};
 use crate::error::Result;
+use crate::inference::attention_map::AttentionMap;
+use crate::inference::symbols::SymbolTranslator;
+use crate::inference::symbols::vocabulary::{BEGIN, END, PAD};
 use crate::inference::unless_diverged;
-use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::batch::token_labels;
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Metrics, by_name};
 use crate::task::sample::{N_SAMPLES, Sample};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use data::{Data, Training};
-use vocabulary::{BEGIN, END, PAD};
 
 /// The task: pairs of sequences and their vocabulary.
 #[derive(Debug)]
@@ -78,11 +73,8 @@ impl TaskKind for Config {
 
     fn build(&self, context: &TaskContext<'_>) -> Result<Seq2Seq> {
         self.validate()?;
-        let TaskContext { seed, batch_size, device, kept, inference_only, .. } = *context;
-        let (data, vocabulary) = match kept {
-            Some(run) if inference_only => (Data::default(), Vocabulary::read(run)?),
-            _ => Data::new(self, seed)?,
-        };
+        let TaskContext { seed, batch_size, device, .. } = *context;
+        let (data, vocabulary) = Data::new(self, seed)?;
         let (config, device) = (self.clone(), device.clone());
         let max_lens = self.source.max_lens();
         Ok(Seq2Seq { config, data, vocabulary, max_lens, batch_size, device })
@@ -90,25 +82,26 @@ impl TaskKind for Config {
 }
 
 impl Seq2Seq {
-    /// The task of a trained model of these sizes, without data: it translates.
-    pub(crate) fn without_data(
-        vocabulary: Vocabulary,
-        Seq2SeqSpec { source_len, target_len, .. }: Seq2SeqSpec,
-        device: &Device,
-    ) -> Self {
-        let config = Config::default();
-        // Without the marks at the ends.
-        let max_lens = (source_len.saturating_sub(1), target_len.saturating_sub(1));
-        let (data, device) = (Data::default(), device.clone());
-        Self { config, data, vocabulary, max_lens, batch_size: 1, device }
-    }
-
     /// The sizes that the model is built with.
     pub fn model_spec(&self) -> Seq2SeqSpec {
         let (source_len, target_len) = self.max_lens;
         // With the end of the source, and the beginning of the target.
         let (source_len, target_len) = (source_len + 1, target_len + 1);
         Seq2SeqSpec { vocab_size: self.vocabulary.size(), source_len, target_len }
+    }
+
+    /// `model` with the vocabulary of its sources and targets.
+    fn translator<'a>(&'a self, model: &'a Model) -> SymbolTranslator<'a> {
+        let (vocabulary, device) = (&self.vocabulary, &self.device);
+        SymbolTranslator { model, spec: self.model_spec(), vocabulary, device }
+    }
+
+    /// The output for each source of `pairs`, by greedy decoding; none if the outputs of the model are not finite.
+    fn outputs(&self, model: &Model, pairs: &[Pair]) -> Result<Vec<String>> {
+        let sources: Vec<&str> = pairs.iter().map(|pair| pair.source.as_str()).collect();
+        let written = self.translator(model).translate(&sources, &Strategy::Greedy, None);
+        let written = unless_diverged(written)?;
+        Ok(written.into_iter().flatten().map(|output| output.text).collect())
     }
 
     /// Pairs in one forward pass of an evaluation: 256, or fewer if they are longer than 64 tokens.
@@ -188,7 +181,7 @@ impl Task for Seq2Seq {
     fn attention_maps(&self, model: &Model) -> Result<Vec<AttentionMap>> {
         let first = self.data.validation.first();
         first.map_or(Ok(Vec::new()), |pair| {
-            unless_diverged(self.attention_maps_of(model, &pair.source))
+            unless_diverged(self.translator(model).attention_maps(&pair.source))
         })
     }
 
@@ -223,7 +216,7 @@ impl RegisteredTask for Seq2Seq {
         let Seq2SeqSpec { vocab_size, source_len, target_len } = self.model_spec();
         let n_train = match &self.data.train {
             Training::Fixed { pairs, .. } => Some(("n_train", pairs.len() as u64)),
-            Training::Drawn { .. } | Training::Absent => None,
+            Training::Drawn { .. } => None,
         };
         let sizes = [
             ("vocab_size", vocab_size as u64),
@@ -244,10 +237,5 @@ impl RegisteredTask for Seq2Seq {
 
     fn data_files(&self) -> Vec<DataFile> {
         self.data.file.iter().cloned().collect()
-    }
-
-    fn attend(&self, model: &Model, source: &str) -> Result<SequenceMaps> {
-        let maps = self.attention_maps_of(model, source)?;
-        Ok(SequenceMaps { sequence: json!({ "source": source }), maps })
     }
 }

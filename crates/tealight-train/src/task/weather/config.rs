@@ -1,17 +1,21 @@
 //! The settings of `[task] kind = "weather"`.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use tealight_model::models::forecaster::ReadOut;
-use tealight_model::{choice, names};
+use tealight_model::embedding::InputSpec;
+use tealight_model::models::forecaster::{ForecasterSpec, ReadOut};
+use tealight_model::{ModelSpec, SpecRecord, choice, names};
 
 use crate::checks::{at_most, positive};
 use crate::data::weather::generator::markov;
 use crate::data::weather::source::{FileConfig, SourceConfig};
+use crate::data::weather::{N_CLASSES, Score};
 use crate::error::{Error, Result};
+use crate::inference::readers::Readers;
 use crate::settings::settings;
+use crate::task::TaskSettings;
 use crate::task::settings::{absolute_path, check_label_smoothing};
-use crate::task::{Attends, TaskSettings};
 
 /// The longest window, a year: the times of attention and of the linear baseline grow with its square and its
 /// cube.
@@ -95,15 +99,40 @@ impl TaskSettings for Config {
         format!("tealight forecast {} --start \"☀️🌧️☁️\" --days 14", run.display())
     }
 
-    fn attends(&self) -> Attends {
-        Attends::Task
+    fn pipeline(&self) -> Option<&'static str> {
+        Some("weather-forecast")
     }
 
-    fn is_served(&self) -> bool {
-        true
+    fn model_spec(&self, _: SpecRecord, _: Option<u32>) -> Option<ModelSpec> {
+        Some(ModelSpec::Forecaster(self.spec()))
     }
 
-    fn forecaster(&self) -> Option<&Config> {
-        Some(self)
+    fn bayes(&self) -> Option<Score> {
+        let generator = self.source.build().ok()??;
+        // A rule that needs a longer window is refused by the training, too.
+        generator.check_window(self.window).ok()?;
+        Some(generator.bayes(self.window))
+    }
+
+    fn complete(&self, readers: &mut Readers) -> Result<()> {
+        readers.rule = self.source.build()?.map(Arc::from);
+        Ok(())
+    }
+}
+
+impl Config {
+    /// The sizes of a model for these settings.
+    pub(super) fn spec(&self) -> ForecasterSpec {
+        ForecasterSpec {
+            input: match self.input {
+                InputKind::Tokens => {
+                    InputSpec::Tokens { vocab_size: N_CLASSES, n_token_types: 0, pad_id: None }
+                }
+                InputKind::OneHot => InputSpec::Features { n_features: N_CLASSES },
+            },
+            seq_len: self.window,
+            n_classes: N_CLASSES,
+            read_out: self.read_out,
+        }
     }
 }

@@ -5,41 +5,31 @@
 mod config;
 mod data;
 mod report;
-mod rollout;
 
 use std::collections::BTreeMap;
 
-use candle_core::{D, DType, Device, Tensor};
+use candle_core::{D, Device, Tensor};
 use candle_nn::VarBuilder;
-use serde_json::json;
 use tealight_model::cost::Cost;
-use tealight_model::embedding::{Input, InputSpec};
 use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
-use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
+use tealight_model::{Mode, ModelConfig, ParamStore};
 use tealight_ops::cross_entropy::{cross_entropy, hits};
 use tealight_ops::device::tensor_of;
 
 pub use crate::data::weather::source::{FileConfig, SourceConfig};
 pub use config::{Config, Fixed, Fresh, InputKind, Regime};
 pub use report::Report;
-pub use rollout::{Decoding, Rollout, Sequence, rollout};
 
-use crate::data::weather::{Distribution, Examples, N_CLASSES, format, parse};
+use crate::data::weather::{Distribution, Examples, N_CLASSES, format};
 use crate::data::{DataFile, Split};
-use crate::error::{Error, Result};
-use crate::inference::probabilities;
-use crate::task::attention_map::{AttentionMap, SequenceMaps};
+use crate::error::Result;
+use crate::inference::attention_map::AttentionMap;
+use crate::inference::forecast::{DayForecaster, inputs, last, n_together};
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Measures, by_name};
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use data::{Data, TrainingData};
-
-/// Windows in one forward pass of an evaluation: 1024, or fewer if they are longer than 64 days, because the
-/// memory of attention grows with the square of their length.
-fn evaluation_batch(window: usize) -> usize {
-    (1024 * 64 * 64 / (window * window)).clamp(1, 1024)
-}
 
 /// The task: windows of days and the days after them.
 #[derive(Debug)]
@@ -78,78 +68,31 @@ impl Weather {
         }
     }
 
-    /// The exact distribution of the day after `history` by the rule that draws the weather. `None` if the weather
-    /// comes from a file, or if the rule depends on more days.
-    pub fn exact(&self, history: &[u8]) -> Option<Distribution> {
-        let rule = self.data.generator.as_ref()?;
-        (history.len() >= rule.memory()).then(|| rule.next(history))
+    /// `model` with what encodes its days.
+    fn forecaster<'a>(&'a self, model: &'a Forecaster) -> DayForecaster<'a> {
+        DayForecaster { model, spec: self.config.spec(), device: &self.device }
     }
 
     /// The distribution of the day after each window by `model`. `windows (n, window)` holds days row by row.
-    pub fn forecast(
+    pub(super) fn forecast(
         &self,
         model: &Forecaster,
         windows: &[u8],
         window: usize,
     ) -> Result<Vec<Distribution>> {
-        let mut forecasts = Vec::with_capacity(windows.len() / window);
-        for rows in windows.chunks(evaluation_batch(window) * window) {
-            let ids = rows.iter().map(|&day| u32::from(day)).collect();
-            let inputs = self.inputs(ids, (rows.len() / window, window))?;
-            let logits = self.last(&self.logits(model, &inputs, Mode::Eval)?)?; // (batch, 3)
-            forecasts.extend(probabilities(&logits)?.iter().map(|row| [row[0], row[1], row[2]]));
-        }
-        Ok(forecasts)
-    }
-
-    /// The attention maps of a window of days.
-    fn attention_maps_of(&self, model: &Forecaster, days: &[u8]) -> Result<Vec<AttentionMap>> {
-        let ids = days.iter().map(|&day| u32::from(day)).collect();
-        let inputs = self.inputs(ids, (1, days.len()))?;
-        let layers = model.attention_maps(&self.input(&inputs), &Mask::none())?;
-        let days = days.iter().map(|&day| format(&[day]));
-        let cls = (self.config.read_out == ReadOut::Cls).then(|| "[CLS]".to_owned());
-        let positions: Vec<String> = cls.into_iter().chain(days).collect();
-        Ok(AttentionMap::of_layers("layer", &positions, layers))
-    }
-
-    /// The last days that the model reads, of those that a user typed.
-    fn window<'a>(&self, days: &'a [u8]) -> Result<&'a [u8]> {
-        let Config { window, read_out, .. } = self.config;
-        let n = days.len();
-        if n == 0 {
-            let message =
-                "the sequence is empty; expected days: 🌧️ ☁️ ☀️ or the letters R C S, oldest first";
-            return Err(Error::input(message));
-        }
-        // A model that forecasts at every position is trained on shorter windows, too.
-        if n < window && read_out != ReadOut::EveryPosition {
-            let message = format!("the sequence has {n} days, and the model requires {window}");
-            return Err(Error::input(message));
-        }
-        Ok(&days[n.saturating_sub(window)..])
+        self.forecaster(model).forecast(windows, window)
     }
 
     /// The sizes that the model is built with.
     pub fn model_spec(&self) -> ForecasterSpec {
-        ForecasterSpec {
-            input: match self.config.input {
-                InputKind::Tokens => {
-                    InputSpec::Tokens { vocab_size: N_CLASSES, n_token_types: 0, pad_id: None }
-                }
-                InputKind::OneHot => InputSpec::Features { n_features: N_CLASSES },
-            },
-            seq_len: self.config.window,
-            n_classes: N_CLASSES,
-            read_out: self.config.read_out,
-        }
+        self.config.spec()
     }
 
     fn examples(&self, split: Split, index: u64) -> Examples {
         let start = index * self.batch_size as u64;
         match (split, &self.data.train) {
             (Split::Validation, _) => {
-                let (n, validation) = (evaluation_batch(self.config.window), &self.data.validation);
+                let (n, validation) = (n_together(self.config.window), &self.data.validation);
                 let first = index as usize * n;
                 validation.select(first..validation.len().min(first + n))
             }
@@ -162,39 +105,6 @@ impl Weather {
                 Examples::sample(generator, self.config.window, self.batch_size, stream)
             }
         }
-    }
-
-    /// Ids `(batch, seq_len)`, or one-hot `(batch, seq_len, 3)`.
-    fn inputs(&self, ids: Vec<u32>, shape: (usize, usize)) -> Result<Tensor> {
-        let ids = tensor_of(ids, shape, &self.device)?;
-        Ok(match self.config.input {
-            InputKind::Tokens => ids,
-            InputKind::OneHot => {
-                let identity = Tensor::eye(N_CLASSES, DType::F32, &self.device)?;
-                tealight_ops::embedding::embedding(&identity, &ids)?
-            }
-        })
-    }
-
-    /// `(batch, 3)`, or `(batch, seq_len, 3)` when every position forecasts.
-    fn logits(&self, model: &Forecaster, inputs: &Tensor, mode: Mode) -> Result<Tensor> {
-        Ok(model.forward(&self.input(inputs), &Mask::none(), mode)?)
-    }
-
-    fn input<'a>(&self, inputs: &'a Tensor) -> Input<'a> {
-        match self.config.input {
-            InputKind::Tokens => Input::tokens(inputs),
-            InputKind::OneHot => Input::Features(inputs),
-        }
-    }
-
-    /// The forecast for the day after the window: `(batch, 3)`.
-    fn last(&self, logits: &Tensor) -> Result<Tensor> {
-        if self.config.read_out != ReadOut::EveryPosition {
-            return Ok(logits.clone());
-        }
-        let (_batch, seq_len, _n_classes) = logits.dims3()?;
-        Ok(logits.narrow(1, seq_len - 1, 1)?.squeeze(1)?)
     }
 }
 
@@ -216,14 +126,14 @@ impl Task for Weather {
             let targets = if every { &row[1..] } else { &row[window..] };
             labels.extend(targets.iter().map(|&day| u32::from(day)));
         }
-        let inputs = self.inputs(ids, (batch, window))?;
+        let inputs = inputs(&self.config.spec(), ids, (batch, window), &self.device)?;
         let n_labels = labels.len();
         let labels = tensor_of(labels, n_labels, &self.device)?;
         Ok(Batch { inputs, labels })
     }
 
     fn n_evaluation_batches(&self) -> u64 {
-        self.data.validation.len().div_ceil(evaluation_batch(self.config.window)) as u64
+        self.data.validation.len().div_ceil(n_together(self.config.window)) as u64
     }
 
     fn seq_len(&self) -> usize {
@@ -235,7 +145,7 @@ impl Task for Weather {
     }
 
     fn loss(&self, model: &Forecaster, batch: &Batch, mode: Mode) -> Result<Loss> {
-        let logits = self.logits(model, &batch.inputs, mode)?;
+        let logits = self.forecaster(model).logits(&batch.inputs, mode)?;
         let rows = logits.flatten_to(D::Minus2)?; // (items, 3)
         let smoothing = if mode == Mode::Eval { 0. } else { self.config.label_smoothing };
         let sum = cross_entropy(&rows, &batch.labels, smoothing)?;
@@ -245,7 +155,7 @@ impl Task for Weather {
     }
 
     fn attention_maps(&self, model: &Forecaster) -> Result<Vec<AttentionMap>> {
-        self.attention_maps_of(model, &self.data.validation.days[..self.config.window])
+        self.forecaster(model).attention_maps(&self.data.validation.days[..self.config.window])
     }
 
     fn samples(&self, model: &Forecaster) -> Result<Vec<Sample>> {
@@ -284,21 +194,12 @@ impl RegisteredTask for Weather {
     fn data_files(&self) -> Vec<DataFile> {
         self.data.file.iter().cloned().collect()
     }
-
-    fn attend(&self, model: &Forecaster, sequence: &str) -> Result<SequenceMaps> {
-        let days = parse(sequence).map_err(|error| {
-            Error::input(format!("cannot parse the sequence as weather: {error}"))
-        })?;
-        let days = self.window(&days)?;
-        let sequence = json!({ "days": days, "emoji": format(days) });
-        Ok(SequenceMaps { sequence, maps: self.attention_maps_of(model, days)? })
-    }
 }
 
 impl Weather {
     /// Accuracy and NLL of the forecast for the day after the window.
     fn measure(&self, logits: &Tensor, labels: &Tensor) -> Result<Measures> {
-        let logits = self.last(logits)?.contiguous()?;
+        let logits = last(&self.config.spec(), logits)?.contiguous()?;
         let (batch, _n_classes) = logits.dims2()?;
         let labels = labels.reshape((batch, ()))?;
         let (_batch, per_row) = labels.dims2()?;

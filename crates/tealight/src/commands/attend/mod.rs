@@ -4,27 +4,20 @@ mod pictures;
 mod sequences;
 
 use anyhow::Result;
-use tealight_train::pretrained::Purpose;
+use tealight_train::pipelines::attention_maps::AttentionMaps;
+use tealight_train::pipelines::image_classification::ImageClassification;
+use tealight_train::pipelines::{Pipeline, name_of};
 
 use crate::args::inspect::Attend;
-use crate::runs::load::RunOrFolder;
+use crate::runs::load::open_model;
 
 pub(crate) fn run(args: &Attend) -> Result<()> {
-    match RunOrFolder::open(&args.model)? {
-        RunOrFolder::Run(run) => {
-            if let Some(settings) = run.loaded.config.task.settings().image_classifier() {
-                let output = run.directory.path().join("attention");
-                let session = run.load(run.task(settings)?)?;
-                return pictures::run(args, &session.task, &session.eval_model, Some(output));
-            }
-            sequences::of_run(args, &run)
-        }
-        RunOrFolder::Folder(model, device) => {
-            if let Purpose::Pictures(_) = model.purpose {
-                let (task, model) = model.image_classifier(&device)?;
-                return pictures::run(args, &task, &model, None);
-            }
-            sequences::of_folder(args, &model, &device)
-        }
+    let (model, device) = open_model(&args.model)?;
+    let output = model.run.as_ref().map(|run| run.path().join("attention"));
+    if name_of(&model) == Some(ImageClassification::NAME) {
+        return pictures::run(args, &ImageClassification::open(&model, &device)?, output);
     }
+    sequences::refuse_picture(args)?;
+    let pipeline = AttentionMaps::open(&model, &device)?;
+    sequences::run(args, &pipeline, model.config.n_heads, output)
 }

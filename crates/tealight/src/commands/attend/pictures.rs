@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use tealight_model::models::image_classifier::ImageClassifier;
-use tealight_train::task::AttentionMap;
-use tealight_train::task::images::{Images, PictureMaps, Query};
+use tealight_train::inference::attention_map::AttentionMap;
+use tealight_train::inference::image_classifier::{PictureMaps, Query};
+use tealight_train::pipelines::image_classification::{ImageClassification, Request};
 
 use crate::args::inspect::Attend;
 use crate::charts::attention::matrices;
@@ -18,8 +18,7 @@ use crate::terminal::output::{print, print_json, print_paths, warn};
 /// `output` is the folder to draw into without `--output`; `None` if there is none.
 pub(super) fn run(
     args: &Attend,
-    task: &Images,
-    model: &ImageClassifier,
+    pipeline: &ImageClassification,
     output: Option<PathBuf>,
 ) -> Result<()> {
     let path = Path::new(&args.sequence);
@@ -30,8 +29,7 @@ pub(super) fn run(
             args.model.path.display()
         );
     }
-    let picture = task.preprocessing().open(path)?;
-    let maps = task.picture_maps(model, picture, args.patch)?;
+    let maps = pipeline.picture_maps(&Request::File(path.to_owned()), args.patch)?;
     AttentionMap::check_finite(&maps.layers)?;
     if args.json {
         return print_json(&as_json(&args.sequence, &maps)?);

@@ -5,28 +5,24 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use tealight_model::models::image_classifier::ImageClassifier;
-use tealight_train::task::images::Images;
-use tealight_train::task::labels::Score;
+use tealight_train::inference::labels::Score;
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::image_classification::{ImageClassification, Request, TOP_K};
 
 use crate::args::predict::Classify;
 use crate::terminal::input::{Pictures, pictures};
 use crate::terminal::output::{print, print_json};
 
-/// The classes per picture, as in the pipeline of transformers.
-const TOP_K: usize = 5;
-
-pub(super) fn run(args: &Classify, task: &Images, model: &ImageClassifier) -> Result<()> {
+pub(super) fn run(args: &Classify, pipeline: &ImageClassification) -> Result<()> {
     let name = args.model.path.display();
     if !args.pair.is_empty() {
         bail!("`--pair` is for texts, and `{name}` is a classifier of pictures");
     }
     let reader = format!("`{name}`, a classifier of pictures");
     let Pictures { paths, is_one } = pictures(&args.texts, args.file.as_deref(), &reader)?;
-    let opened = paths.iter().map(|path| task.preprocessing().open(path));
-    let opened = opened.collect::<tealight_train::Result<Vec<_>>>()?;
+    let requests: Vec<Request> = paths.iter().cloned().map(Request::File).collect();
     let top_k = args.top_k.unwrap_or(TOP_K);
-    let classified = task.classify(model, &opened)?.into_iter();
+    let classified = pipeline.answers(&requests.iter().collect::<Vec<_>>())?.into_iter();
     let scores = classified.map(|one| one.scores.into_iter().take(top_k).collect());
     let scores: Vec<Vec<Score>> = scores.collect();
     if args.json {

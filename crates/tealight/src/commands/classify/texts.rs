@@ -5,9 +5,10 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
-use tealight_model::models::classifier::Classifier;
-use tealight_train::task::classify::{Classify, Text};
-use tealight_train::task::labels::{Classified, Objective};
+use tealight_train::inference::labels::{Classified, Objective};
+use tealight_train::inference::text_classifier::Text;
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::text_classification::TextClassification;
 
 use crate::args::predict as args;
 use crate::runs::unread::{warn_of_truncated, warn_of_unknown};
@@ -17,17 +18,17 @@ use crate::terminal::output::{print, print_json};
 /// Printed for a text without any label.
 const NONE: &str = "–";
 
-pub(super) fn run(args: &args::Classify, task: &Classify, model: &Classifier) -> Result<()> {
-    let objective = task.labels().objective();
+pub(super) fn run(args: &args::Classify, pipeline: &TextClassification) -> Result<()> {
+    let objective = pipeline.objective();
     if args.top_k.is_some() && objective == Objective::Regression {
         bail!("`--top-k` chooses among labels, and this model predicts a number");
     }
-    let texts = texts(args, task)?;
-    let mut classified = task.classify(model, &texts)?;
-    warn_of_truncated(task.n_truncated(&texts)?, texts.len(), task.max_seq_len());
+    let texts = texts(args, pipeline)?;
+    let mut classified = pipeline.answer(&texts)?;
+    warn_of_truncated(pipeline.n_truncated(&texts)?, texts.len(), pipeline.max_seq_len());
     let all = texts.iter().flat_map(|one| [Some(&one.text), one.text_pair.as_ref()]);
     let all: Vec<&str> = all.flatten().map(String::as_str).collect();
-    warn_of_unknown(task.tokenizer(), &all)?;
+    warn_of_unknown(pipeline.tokenizer(), &all)?;
     if let Some(top_k) = args.top_k {
         for one in &mut classified {
             one.scores.truncate(top_k);
@@ -40,9 +41,9 @@ pub(super) fn run(args: &args::Classify, task: &Classify, model: &Classifier) ->
 }
 
 /// The texts of the arguments with their pairs, then those of the file.
-fn texts(args: &args::Classify, task: &Classify) -> Result<Vec<Text>> {
+fn texts(args: &args::Classify, pipeline: &TextClassification) -> Result<Vec<Text>> {
     let (table, lines) = match args.file.as_deref() {
-        Some(path) if is_table(path) => (task.texts_of(path)?, None),
+        Some(path) if is_table(path) => (pipeline.texts_of(path)?, None),
         other => (Vec::new(), other),
     };
     let is_only_a_table = args.texts.is_empty() && lines.is_none();

@@ -18,12 +18,13 @@ use tealight_model::patches::PatchesConfig;
 use tealight_model::position::{PositionConfig, rotary, scaling, sinusoidal};
 use tealight_train::config::Select;
 use tealight_train::data::images::source::cifar;
+use tealight_train::inference::labels::Objective;
 use tealight_train::monitor::early_stopping::Direction;
 use tealight_train::optimizer::schedule::ScheduleConfig;
 use tealight_train::optimizer::{OptimizerConfig, muon};
 use tealight_train::task::table::Table;
 use tealight_train::task::weather::{InputKind, Regime, SourceConfig};
-use tealight_train::task::{TaskConfig, images, labels, seq2seq};
+use tealight_train::task::{TaskConfig, images, seq2seq};
 use tealight_train::text::corpus::{CorpusConfig, files};
 use tealight_train::text::diary::Languages;
 use tealight_train::text::masking;
@@ -48,7 +49,7 @@ const SECTIONS: &[(&str, &[Kind])] = &[
     ("[task.regime] kind", Regime::KINDS),
     ("[task] read_out", ReadOut::KINDS),
     ("[task] read_out (classify, images)", classifier::ReadOut::KINDS),
-    ("[task] objective (classify)", labels::Objective::KINDS),
+    ("[task] objective (classify)", Objective::KINDS),
     ("[task.corpus] kind", CorpusConfig::KINDS),
     ("[task.corpus] documents (files)", files::Unit::KINDS),
     ("[task.corpus] language (diary)", Languages::KINDS),

@@ -16,6 +16,7 @@ use resuming::resume;
 use tealight_train::communicator::ranks::Ranks;
 use tealight_train::config::{RunConfig, to_resolved_toml};
 use tealight_train::data::DataFile;
+use tealight_train::inference::attention_map::AttentionMap;
 use tealight_train::observer::jsonl::JsonLines;
 use tealight_train::observer::samples::{self, SampleLines};
 use tealight_train::observer::tensorboard::TensorBoard;
@@ -24,7 +25,7 @@ use tealight_train::run::manifest::Instructions;
 use tealight_train::run::{Lock, Manifest, RunDirectory};
 use tealight_train::storage::digests::Digest;
 use tealight_train::storage::files::replace;
-use tealight_train::task::{AttentionMap, RegisteredTask, Task, TaskVisitor};
+use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
 use tealight_train::training::distributed::join::Identity;
 use tealight_train::{Error, Session, fit_unless_stopped};
 

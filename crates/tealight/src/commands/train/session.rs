@@ -36,7 +36,7 @@ impl Training<'_> {
         if let (Some(model), None) = (&self.loaded.init_model, self.resumed) {
             let initialised =
                 session.begin_with(model).map_err(|error| self.at_its_place(error))?;
-            if let Some(note) = &model.checkpoint_note {
+            for note in &model.notes {
                 self.log(&format!("{}: {note}", model.origin.display()));
             }
             self.log(&format!("initialised from {}: {initialised}", model.origin.display()));

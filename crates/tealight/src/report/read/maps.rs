@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
-use tealight_train::task::AttentionMap;
+use tealight_train::inference::attention_map::AttentionMap;
 
 use crate::charts::attention::matrices;
 use crate::charts::base64::Base64;

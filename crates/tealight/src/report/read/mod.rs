@@ -107,15 +107,9 @@ impl RunData {
         self.log.step.max(saved.unwrap_or(0))
     }
 
-    /// The Bayes limit of weather that is drawn from a rule, computed at the first call.
+    /// The scores of the best possible model, where the task knows them, computed at the first call.
     pub(in crate::report) fn bayes(&self) -> Option<Score> {
-        *self.bayes.get_or_init(|| {
-            let settings = self.config.task.settings().forecaster()?;
-            let generator = settings.source.build().ok()??;
-            // A rule that a longer window needs is refused by the training, too.
-            generator.check_window(settings.window).ok()?;
-            Some(generator.bayes(settings.window))
-        })
+        *self.bayes.get_or_init(|| self.config.task.settings().bayes())
     }
 
     /// The series of a metric.

@@ -9,6 +9,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tealight_model::generation::Sampling;
 use tealight_train::inference::continuation::{Continuation, EndedBy, Settings};
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::text_generation::TextGeneration;
 use tealight_train::storage::clock::since_1970;
 use tokio::sync::mpsc::{self, Sender};
 
@@ -128,11 +130,12 @@ async fn answer_whole(worker: &Worker, order: Order) -> Result<Response, Fault> 
     let work = move |model: &Loaded| {
         let mut choices = Vec::new();
         let mut usage = Usage::default();
+        let pipeline = model.pipeline::<TextGeneration>()?;
+        let continuer = pipeline.continuer();
         for (at, prompt) in order.prompts.iter().enumerate() {
             let mut on_text = |_: usize, _: &str| ControlFlow::Continue(());
-            let continuations =
-                model.continuer()?.continue_text(prompt, &order.settings, &mut on_text)?;
-            usage.prompt += model.continuer()?.n_tokens(prompt)?;
+            let continuations = continuer.continue_text(prompt, &order.settings, &mut on_text)?;
+            usage.prompt += continuer.n_tokens(prompt)?;
             for (row, one) in continuations.iter().enumerate() {
                 usage.completion += one.n_tokens;
                 let before = if order.echo { prompt } else { "" };
@@ -154,9 +157,10 @@ async fn answer_whole(worker: &Worker, order: Order) -> Result<Response, Fault> 
 /// If the model is no causal one. A later error is an event.
 async fn stream(worker: &Worker, order: Order) -> Result<Response, Fault> {
     let task = worker.task().await?;
-    if task != "text-generation" {
+    let own = TextGeneration::NAME;
+    if task != own {
         return Err(Fault::bad(format!(
-            "the model is one of the task \"{task}\", and cannot do \"text-generation\""
+            "the model is one of the task \"{task}\", and cannot do \"{own}\""
         )));
     }
     let (pieces, received) = mpsc::channel(PENDING);
@@ -179,13 +183,15 @@ fn write(model: &Loaded, order: &Order, pieces: &Sender<Bytes>) -> Result<(), Fa
         let sent = pieces.try_send(events::data(&object(name, &[choice])));
         if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
+    let pipeline = model.pipeline::<TextGeneration>()?;
+    let continuer = pipeline.continuer();
     for (at, prompt) in prompts.iter().enumerate() {
         let index = |row: usize| at * settings.n + row;
         for row in 0..if *echo { settings.n } else { 0 } {
             let _ = send(choice(index(row), prompt, None));
         }
         let mut on_text = |row: usize, text: &str| send(choice(index(row), text, None));
-        let continuations = model.continuer()?.continue_text(prompt, settings, &mut on_text)?;
+        let continuations = continuer.continue_text(prompt, settings, &mut on_text)?;
         for (row, one) in continuations.iter().enumerate() {
             let _ = send(choice(index(row), "", Some(one)));
         }

@@ -8,9 +8,13 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tealight_model::generation::Sampling;
+use tealight_train::inference::attention_map::{AttentionMap, SequenceMaps};
 use tealight_train::inference::continuation::Settings;
-use tealight_train::task::weather::{Decoding, rollout};
-use tealight_train::task::{AttentionMap, RegisteredTask};
+use tealight_train::inference::forecast::Decoding;
+use tealight_train::pipelines::Pipeline;
+use tealight_train::pipelines::attention_maps::AttentionMaps;
+use tealight_train::pipelines::forecast::{self, Answer, Request};
+use tealight_train::pipelines::text_generation::TextGeneration;
 use tealight_train::weather::{format, parse};
 use tokio::sync::mpsc;
 
@@ -21,7 +25,7 @@ use crate::serve::fault::Fault;
 use crate::serve::http::body::{answer, json};
 use crate::serve::http::events;
 use crate::serve::limits::{MAX_ATTENDED, MAX_DAYS};
-use crate::serve::models::loaded::{Kind, Loaded};
+use crate::serve::models::loaded::Loaded;
 
 /// The tokens in place of each token of a continuation.
 const N_BEST: usize = 5;
@@ -84,22 +88,14 @@ pub(in crate::serve) async fn attention(
 }
 
 fn attention_of(model: &Loaded, text: &str) -> Result<Value, Fault> {
-    if let Kind::Weather(session) = &model.kind {
-        let days = parse(text).map_err(|error| Fault::bad(error.to_string()))?;
-        if days.len() > MAX_ATTENDED {
-            return Err(too_long(days.len()));
-        }
-        let maps = session.task.attend(&session.eval_model, text)?;
-        AttentionMap::check_finite(&maps.maps)?;
-        return Ok(as_json(maps.sequence, &maps.maps)?);
-    }
-    let n = model.tokenizer()?.encode(text)?.ids.len();
+    let pipeline = model.pipeline::<AttentionMaps>()?;
+    let n = pipeline.len_of(text)?;
     if n > MAX_ATTENDED {
         return Err(too_long(n));
     }
-    let maps = model.pretrained()?.attention_maps(text, &model.device)?;
+    let SequenceMaps { sequence, maps } = pipeline.answer(&text.to_owned())?;
     AttentionMap::check_finite(&maps)?;
-    Ok(as_json(json!({ "text": text }), &maps)?)
+    Ok(as_json(sequence, &maps)?)
 }
 
 fn too_long(n: usize) -> Fault {
@@ -132,7 +128,7 @@ pub(in crate::serve) async fn continuation(
     let sampling = Sampling { temperature, top_k, top_p, ..Sampling::default() };
     let settings = check::continuation(sampling, seed, max_tokens, 1, Vec::new())?;
     let worker = app.catalogue.worker(&name)?;
-    worker.run(|model| model.continuer().map(|_| ())).await?;
+    worker.run(|model| model.pipeline::<TextGeneration>().map(drop)).await?;
     let (pieces, received) = mpsc::channel(max_tokens + 2);
     tokio::spawn(async move {
         let failed = pieces.clone();
@@ -151,7 +147,8 @@ fn write(
     settings: &Settings,
     send: &dyn Fn(&Value) -> bool,
 ) -> Result<(), Fault> {
-    let continuer = model.continuer()?;
+    let pipeline = model.pipeline::<TextGeneration>()?;
+    let continuer = pipeline.continuer();
     let mut on_text = |_: usize, piece: &str| {
         let is_sent = send(&json!({ "text": piece }));
         if is_sent { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -183,20 +180,15 @@ pub(in crate::serve) async fn forecast(
     check::number("the number of days given", start.len(), 10 * MAX_DAYS)?;
     check::number("n_days", n_days, MAX_DAYS)?;
     let worker = app.catalogue.worker(&name)?;
-    let forecast = worker.run(move |model| {
-        let Kind::Weather(session) = &model.kind else {
-            return Err(model.cannot("weather-forecast"));
-        };
-        let decoding = Decoding::Sample { seed, temperature, top_k: None };
-        let forecast = rollout(&session.task, &session.eval_model, &start, n_days, &decoding)?;
-        let days: Vec<String> =
-            forecast.sequences.iter().map(|sequence| format(&sequence.days)).collect();
-        Ok(json!({
-            "next": forecast.next,
-            "exact": session.task.exact(&start),
-            "days": days.first(),
-            "n_unknown": forecast.n_unknown,
-        }))
-    });
-    Ok(answer(&forecast.await?))
+    let decoding = Decoding::Sample { seed, temperature, top_k: None };
+    let request = Request { start, n_days, decoding };
+    let Answer { rollout, exact } = worker.ask::<forecast::Forecast>(request).await?;
+    let days: Vec<String> =
+        rollout.sequences.iter().map(|sequence| format(&sequence.days)).collect();
+    Ok(answer(&json!({
+        "next": rollout.next,
+        "exact": exact,
+        "days": days.first(),
+        "n_unknown": rollout.n_unknown,
+    })))
 }

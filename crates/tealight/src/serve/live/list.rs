@@ -20,6 +20,7 @@ use crate::serve::app::{App, Shared};
 use crate::serve::fault::Fault;
 use crate::serve::http::events;
 use crate::serve::models::catalogue::Item;
+use crate::serve::models::loaded::is_served;
 
 /// The time between two searches.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -79,7 +80,8 @@ fn line(Item { name, path, is_run }: Item) -> Line {
 
 /// Whether the server can use a run of this task.
 fn can_serve(task: &str) -> bool {
-    TaskConfig::default_of(task).is_some_and(|task| task.settings().is_served())
+    let task = TaskConfig::default_of(task);
+    task.and_then(|task| task.settings().pipeline()).is_some_and(is_served)
 }
 
 /// How the run is doing, from the presence of files.

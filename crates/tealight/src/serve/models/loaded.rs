@@ -1,48 +1,59 @@
-//! A model in memory, with all that answers need.
+//! A model in memory, with the pipelines that have been asked.
 
-use std::cell::OnceCell;
+use std::any::{Any, TypeId};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::rc::Rc;
 
 use anyhow::{Result, bail};
 use candle_core::Device;
 use serde_json::{Value, json};
-use tealight_model::models::causal_lm::CausalLm;
-use tealight_model::models::classifier::Classifier;
-use tealight_model::models::image_classifier::ImageClassifier;
-use tealight_model::models::masked_lm::MaskedLm;
-use tealight_train::Session;
-use tealight_train::inference::continuation::Continuer;
-use tealight_train::inference::embed::Embedder;
-use tealight_train::inference::fill_mask::FillMask;
-use tealight_train::pretrained::{Pretrained, Purpose};
-use tealight_train::task::classify::Classify;
-use tealight_train::task::images::Images;
-use tealight_train::task::weather::Weather;
+use tealight_train::pipelines::feature_extraction::FeatureExtraction;
+use tealight_train::pipelines::fill_mask::FillMask;
+use tealight_train::pipelines::forecast::Forecast;
+use tealight_train::pipelines::image_classification::ImageClassification;
+use tealight_train::pipelines::text_classification::TextClassification;
+use tealight_train::pipelines::text_generation::TextGeneration;
+use tealight_train::pipelines::{Pipeline, name_of};
 use tealight_train::text::tokenizer::Tokenizer;
+use tealight_train::trained::TrainedModel;
 
 use crate::args::shared::{Model, Weights};
-use crate::runs::load::RunOrFolder;
+use crate::runs::load::open_model;
 use crate::serve::fault::Fault;
 use crate::terminal::failure;
 
-/// A model, by what it is for.
-pub(in crate::serve) enum Kind {
-    MaskedLm(MaskedLm),
-    CausalLm(CausalLm),
-    /// Embeds texts only.
-    Encoder,
-    Texts(Box<(Classify, Classifier)>),
-    Pictures(Box<(Images, ImageClassifier)>),
-    Weather(Box<Session<Weather>>),
+/// A pipeline that the server can use, by its name.
+type Served = (&'static str, fn(&Loaded) -> tealight_train::Result<()>);
+
+/// The pipelines that the server can use. A model is opened for the one that it was trained for.
+const SERVED: [Served; 6] = [
+    served::<FillMask>(),
+    served::<TextGeneration>(),
+    served::<FeatureExtraction>(),
+    served::<TextClassification>(),
+    served::<ImageClassification>(),
+    served::<Forecast>(),
+];
+
+const fn served<P: Pipeline>() -> Served {
+    (P::NAME, |loaded| loaded.open_pipeline::<P>().map(drop))
+}
+
+/// Whether the server can use the pipeline of this name.
+pub(in crate::serve) fn is_served(pipeline: &str) -> bool {
+    SERVED.iter().any(|(name, _)| *name == pipeline)
 }
 
 /// A model in memory.
 pub(in crate::serve) struct Loaded {
-    pub(in crate::serve) kind: Kind,
-    pub(in crate::serve) device: Device,
-    /// `None` for the weather, which has no text.
-    pretrained: Option<Pretrained>,
-    embedder: OnceCell<Embedder>,
+    pub(in crate::serve) model: TrainedModel,
+    device: Device,
+    /// The pipeline that the model was trained for.
+    task: &'static str,
+    /// Those that have been opened, by type.
+    pipelines: RefCell<BTreeMap<TypeId, Rc<dyn Any>>>,
 }
 
 impl Loaded {
@@ -56,97 +67,60 @@ impl Loaded {
     }
 
     fn read(path: &Path, weights: Weights) -> Result<Self> {
-        let args = Model { path: path.to_owned(), weights };
-        let (pretrained, device) = match RunOrFolder::open(&args)? {
-            RunOrFolder::Run(run) => {
-                if let Some(settings) = run.loaded.config.task.settings().forecaster() {
-                    let session = Box::new(run.load(run.task(settings)?)?);
-                    return Ok(Self::new(Kind::Weather(session), None, run.device));
-                }
-                (Pretrained::open(path, weights.checkpoint)?, run.device)
-            }
-            RunOrFolder::Folder(pretrained, device) => (*pretrained, device),
+        let (model, device) = open_model(&Model { path: path.to_owned(), weights })?;
+        let of_model = name_of(&model);
+        let Some(&(task, open)) = SERVED.iter().find(|(name, _)| Some(*name) == of_model) else {
+            let (name, what) = (model.origin.display(), model.description());
+            bail!("`{name}` is {what}, which `tealight serve` cannot use");
         };
-        Ok(Self::new(kind(&pretrained, &device)?, Some(pretrained), device))
+        let loaded = Self { model, device, task, pipelines: RefCell::default() };
+        open(&loaded)?;
+        Ok(loaded)
     }
 
-    fn new(kind: Kind, pretrained: Option<Pretrained>, device: Device) -> Self {
-        Self { kind, device, pretrained, embedder: OnceCell::new() }
-    }
-
-    /// The task, in the words of Hugging Face where they have one.
+    /// The pipeline that the model was trained for.
     pub(in crate::serve) fn task(&self) -> &'static str {
-        match self.kind {
-            Kind::MaskedLm(_) => "fill-mask",
-            Kind::CausalLm(_) => "text-generation",
-            Kind::Encoder => "feature-extraction",
-            Kind::Texts(_) => "text-classification",
-            Kind::Pictures(_) => "image-classification",
-            Kind::Weather(_) => "weather-forecast",
-        }
+        self.task
     }
 
     /// What a client needs to know of the model.
     pub(in crate::serve) fn describe(&self) -> Value {
-        let tokenizer = self.pretrained.as_ref().and_then(|model| model.tokenizer.as_ref());
+        let tokenizer = self.model.readers.tokenizer.as_ref();
         let mask = tokenizer.and_then(|tokenizer| tokenizer.token(tokenizer.special().mask?));
-        let window = match &self.kind {
-            Kind::Weather(session) => Some(session.task.config.window),
-            _ => None,
-        };
-        let longest = self.pretrained.as_ref().and_then(|model| model.model.max_seq_len);
-        json!({ "task": self.task(), "mask_token": mask, "max_seq_len": longest, "window": window })
+        let forecast = self.pipeline::<Forecast>().ok();
+        let window = forecast.map(|forecast| forecast.window());
+        let longest = self.model.config.max_seq_len.filter(|_| window.is_none());
+        json!({ "task": self.task, "mask_token": mask, "max_seq_len": longest, "window": window })
+    }
+
+    /// A pipeline of the model, which is built when it is first asked.
+    pub(in crate::serve) fn pipeline<P: Pipeline>(&self) -> Result<Rc<P>, Fault> {
+        self.open_pipeline().map_err(|error| match error {
+            tealight_train::Error::OtherKind { .. } => self.cannot(P::NAME),
+            error => error.into(),
+        })
+    }
+
+    fn open_pipeline<P: Pipeline>(&self) -> tealight_train::Result<Rc<P>> {
+        let known = self.pipelines.borrow().get(&TypeId::of::<P>()).cloned();
+        if let Some(known) = known {
+            return Ok(known.downcast().expect("invariant: the key is the type"));
+        }
+        let opened = Rc::new(P::open(&self.model, &self.device)?);
+        self.pipelines.borrow_mut().insert(TypeId::of::<P>(), opened.clone());
+        Ok(opened)
     }
 
     /// The error that the model cannot do a task.
-    pub(in crate::serve) fn cannot(&self, task: &str) -> Fault {
-        let own = self.task();
+    fn cannot(&self, task: &str) -> Fault {
+        let own = self.task;
         Fault::bad(format!("the model is one of the task \"{own}\", and cannot do \"{task}\""))
     }
 
-    pub(in crate::serve) fn pretrained(&self) -> Result<&Pretrained, Fault> {
-        self.pretrained.as_ref().ok_or_else(|| self.cannot("text"))
-    }
-
     pub(in crate::serve) fn tokenizer(&self) -> Result<&Tokenizer, Fault> {
-        Ok(self.pretrained()?.tokenizer()?)
-    }
-
-    pub(in crate::serve) fn fill_mask(&self) -> Result<FillMask<'_>, Fault> {
-        let Kind::MaskedLm(model) = &self.kind else { return Err(self.cannot("fill-mask")) };
-        let config = &self.pretrained()?.model;
-        Ok(FillMask::new(model, config, self.tokenizer()?, &self.device))
-    }
-
-    pub(in crate::serve) fn continuer(&self) -> Result<Continuer<'_>, Fault> {
-        let Kind::CausalLm(model) = &self.kind else { return Err(self.cannot("text-generation")) };
-        let (tokenizer, vocabulary) = (self.tokenizer()?, self.pretrained()?.vocabulary());
-        Ok(Continuer { model, tokenizer, device: &self.device, vocabulary })
-    }
-
-    /// Embeds texts as the model's folder says. Built when it is first needed.
-    pub(in crate::serve) fn embedder(&self) -> Result<&Embedder, Fault> {
-        if let Some(embedder) = self.embedder.get() {
-            return Ok(embedder);
+        if self.task == Forecast::NAME {
+            return Err(self.cannot("text"));
         }
-        let pretrained = self.pretrained()?;
-        let settings = pretrained.sentence_settings()?.settings;
-        let embedder = pretrained.embedder(settings, &self.device)?;
-        Ok(self.embedder.get_or_init(|| embedder))
+        Ok(self.model.tokenizer()?)
     }
-}
-
-/// A model of texts or pictures. The tasks whose runs the server can use say so in `TaskSettings::is_served`.
-fn kind(model: &Pretrained, device: &Device) -> Result<Kind> {
-    Ok(match &model.purpose {
-        Purpose::MaskedLm(_) => Kind::MaskedLm(model.masked_lm(device)?),
-        Purpose::CausalLm(_) => Kind::CausalLm(model.causal_lm(device)?),
-        Purpose::Encoder(_) => Kind::Encoder,
-        Purpose::Classifier(_) => Kind::Texts(Box::new(model.classifier(device)?)),
-        Purpose::Pictures(_) => Kind::Pictures(Box::new(model.image_classifier(device)?)),
-        other @ (Purpose::Seq2Seq { .. } | Purpose::Other(_)) => {
-            let name = model.origin.display();
-            bail!("`{name}` is {other}, which `tealight serve` cannot use");
-        }
-    })
 }

@@ -6,10 +6,11 @@ use std::thread;
 
 use axum::http::StatusCode;
 use tealight_ops::{ProductPrecision, with_product_precision};
+use tealight_train::pipelines::Pipeline;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio::sync::oneshot;
 
-use super::batch::{self, Batched, Job, Waiting};
+use super::batch::{self, Job, Waiting};
 use super::loaded::Loaded;
 use crate::args::shared::Weights;
 use crate::serve::counters::Counters;
@@ -65,10 +66,13 @@ impl Worker {
         }
     }
 
-    /// The answer to `request`, computed together with others that wait.
-    pub(in crate::serve) async fn ask<R: Batched>(&self, request: R) -> Result<R::Answer, Fault> {
+    /// The answer of a pipeline to `request`, computed together with others that wait.
+    pub(in crate::serve) async fn ask<P: Pipeline>(
+        &self,
+        request: P::Request,
+    ) -> Result<P::Answer, Fault> {
         let (answer, answered) = oneshot::channel();
-        self.send(R::job(Waiting { request, answer }))?;
+        self.send(Job::Request(Box::new(Waiting::<P> { request, answer })))?;
         answered.await.map_err(|_| self.failure())?
     }
 

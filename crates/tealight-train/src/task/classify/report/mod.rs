@@ -19,8 +19,8 @@ pub use several::LabelsReport;
 use super::data::{Item, Target};
 use super::{Classify, logits};
 use crate::error::Result;
+use crate::inference::labels::{Labels, Objective};
 use crate::task::TaskReport;
-use crate::task::labels::{Labels, Objective};
 
 /// Scores on the held-out texts, by the names in `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -7,10 +7,10 @@ use serde::Serialize;
 use tealight_model::models::classifier::Classifier;
 
 use super::super::Classify;
-use super::super::batch::values;
 use super::super::data::Item;
 use super::held_out;
 use crate::error::Result;
+use crate::inference::values;
 use crate::task::metrics::by_name;
 use crate::task::scores::{pearson, spearman};
 use crate::task::table::{Table, thousands};

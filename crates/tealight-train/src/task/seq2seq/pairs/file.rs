@@ -7,8 +7,8 @@ use tealight_model::names::Named as _;
 use super::{Pair, check_length};
 use crate::checks::given;
 use crate::error::{Error, Result};
+use crate::inference::symbols::Level;
 use crate::settings::settings;
-use crate::task::seq2seq::level::Level;
 
 settings! {
     /// `[task.source] kind = "file"`

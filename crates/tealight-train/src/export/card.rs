@@ -1,0 +1,200 @@
+//! The model card: the `README.md` of an exported folder, with metadata for Hugging Face.
+//!
+//! The metadata are YAML between two lines of three dashes: `pipeline_tag` is the task of the model,
+//! `library_name` the library that loads it, `model-index` what was measured
+//! (<https://huggingface.co/docs/hub/model-cards>). Texts are written as JSON strings, which are YAML, too.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The content of a card.
+#[derive(Debug)]
+pub struct Card<'a> {
+    /// Where the model comes from.
+    pub provenance: &'a Provenance,
+    /// What the model is, with its article.
+    pub description: String,
+    /// The name of its task in <https://huggingface.co/tasks>, if there is one.
+    pub pipeline_tag: Option<&'static str>,
+    /// `transformers`, `tealight` or `onnx`.
+    pub library_name: &'static str,
+    /// A command that uses the exported model.
+    pub command: &'static str,
+    /// Why `transformers` cannot load the model, if it cannot.
+    pub reason: Option<&'a str>,
+    /// Number of scalars in all parameters.
+    pub n_parameters: u64,
+}
+
+/// Where a model comes from.
+#[derive(Clone, Debug, Default)]
+pub struct Provenance {
+    /// The name of the model.
+    pub name: String,
+    /// The licence of the weights, as Hugging Face abbreviates it: `apache-2.0`.
+    pub license: Option<String>,
+    /// The languages of its texts: `en`.
+    pub languages: Vec<String>,
+    /// The data sets that it was trained on, by their names on Hugging Face.
+    pub datasets: Vec<String>,
+    /// The data that it was measured on, for `model-index`.
+    pub data: Option<Data>,
+    /// The metrics of its run, by name.
+    pub metrics: BTreeMap<String, f64>,
+    /// The resolved configuration of its run, in TOML; `None` for a model that Tealight did not train.
+    pub config: Option<String>,
+}
+
+/// Data that a model was measured on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// A word for it.
+    pub kind: String,
+    /// A description.
+    pub name: String,
+}
+
+impl Card<'_> {
+    /// The card as Markdown.
+    pub fn markdown(&self) -> String {
+        let Self { n_parameters, .. } = self;
+        let Provenance { name, metrics, config, .. } = self.provenance;
+        let mut text = format!("---\n{}---\n\n# {name}\n\n", self.metadata());
+        let verb = if config.is_some() { "trained" } else { "written" };
+        let (first, rest) = self.description.split_at(1);
+        let first = first.to_uppercase();
+        let _ = writeln!(text, "{first}{rest} of {n_parameters} parameters, {verb} by Tealight.");
+        if let Some(reason) = self.reason {
+            let _ = write!(text, "\n`transformers` has no class for it: {reason}.\n");
+        }
+        let _ = write!(text, "\n## Use\n\n```sh\n{}\n```\n", self.usage());
+        if !metrics.is_empty() {
+            text.push_str("\n## Results\n\n| metric | value |\n| --- | ---: |\n");
+            for (metric, value) in metrics {
+                let _ = writeln!(text, "| {metric} | {value:.4} |");
+            }
+        }
+        if let Some(config) = config {
+            let _ = write!(text, "\n## Settings\n\n```toml\n{}\n```\n", config.trim_end());
+        }
+        text
+    }
+
+    /// The lines of YAML, with the keys of Hugging Face's model cards
+    /// (<https://huggingface.co/docs/hub/model-cards>).
+    fn metadata(&self) -> String {
+        let Provenance { license, languages, datasets, .. } = self.provenance;
+        let mut text = String::new();
+        let list = |key: &str, items: &[String]| {
+            let lines: Vec<String> =
+                items.iter().map(|item| format!("- {}\n", quoted(item))).collect();
+            if lines.is_empty() { String::new() } else { format!("{key}:\n{}", lines.concat()) }
+        };
+        text += &list("language", languages);
+        if let Some(license) = license {
+            let _ = writeln!(text, "license: {}", quoted(license));
+        }
+        let _ = writeln!(text, "library_name: {}", self.library_name);
+        if let Some(tag) = self.pipeline_tag {
+            let _ = writeln!(text, "pipeline_tag: {tag}");
+        }
+        text += &list("datasets", datasets);
+        text += "tags:\n- tealight\n";
+        text + &self.model_index()
+    }
+
+    /// A command that uses the exported model.
+    fn usage(&self) -> &'static str {
+        if self.library_name == "onnx" {
+            "python -c 'import onnxruntime; onnxruntime.InferenceSession(\"onnx/model.onnx\")'"
+        } else {
+            self.command
+        }
+    }
+
+    /// What was measured, and on which data; empty without metrics or data.
+    fn model_index(&self) -> String {
+        let Provenance { name, metrics, data: Some(data), .. } = self.provenance else {
+            return String::new();
+        };
+        if metrics.is_empty() {
+            return String::new();
+        }
+        let mut text = format!(
+            "model-index:\n- name: {}\n  results:\n  - task:\n      type: {}\n    dataset:\n      type: {}\n      \
+             name: {}\n      split: validation\n    metrics:\n",
+            quoted(name),
+            self.pipeline_tag.unwrap_or("other"),
+            quoted(&data.kind),
+            quoted(&data.name)
+        );
+        for (metric, value) in metrics {
+            let _ = write!(text, "    - type: {}\n      value: {value}\n", quoted(metric));
+        }
+        text
+    }
+}
+
+/// A text in double quotes.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card(
+        description: &str,
+        pipeline_tag: Option<&'static str>,
+        command: &'static str,
+        metrics: &BTreeMap<String, f64>,
+    ) -> String {
+        let provenance = Provenance {
+            name: "diary".to_owned(),
+            license: Some("apache-2.0".to_owned()),
+            languages: vec!["en".to_owned(), "ja".to_owned()],
+            datasets: vec!["org/set".to_owned()],
+            data: Some(Data { kind: "classify".to_owned(), name: "texts: \"a\".csv".to_owned() }),
+            metrics: metrics.clone(),
+            config: Some("seed = 1\n".to_owned()),
+        };
+        let card = Card {
+            provenance: &provenance,
+            description: description.to_owned(),
+            pipeline_tag,
+            library_name: "tealight",
+            command,
+            reason: Some("`model.position.kind` = \"rotary\""),
+            n_parameters: 12,
+        };
+        card.markdown()
+    }
+
+    #[test]
+    fn a_card_begins_with_its_metadata() {
+        let metrics = BTreeMap::from([("accuracy".to_owned(), 0.5)]);
+        let command = "tealight classify FOLDER \"…\"";
+        let tag = Some("text-classification");
+        let text = card("a classifier of texts", tag, command, &metrics);
+        let metadata = "---\nlanguage:\n- \"en\"\n- \"ja\"\nlicense: \"apache-2.0\"\nlibrary_name: tealight\n\
+                        pipeline_tag: text-classification\ndatasets:\n- \"org/set\"\ntags:\n- tealight\nmodel-index:\n\
+                        - name: \"diary\"\n  results:\n  - task:\n      type: text-classification\n    dataset:\n      \
+                        type: \"classify\"\n      name: \"texts: \\\"a\\\".csv\"\n      split: validation\n    metrics:\n    \
+                        - type: \"accuracy\"\n      value: 0.5\n---\n";
+        assert!(text.starts_with(metadata), "{text}");
+        assert!(text.contains("# diary\n\nA classifier of texts of 12 parameters"));
+        assert!(text.contains("tealight classify FOLDER"));
+        assert!(text.contains("| accuracy | 0.5000 |"));
+        assert!(text.ends_with("```toml\nseed = 1\n```\n"));
+    }
+
+    #[test]
+    fn what_no_command_takes_can_begin_a_run() {
+        let command = "tealight train CONFIG    # with init_from = \"FOLDER\"";
+        let text = card("a model of the task \"weather\"", None, command, &BTreeMap::new());
+        assert!(text.contains("A model of the task \"weather\" of 12 parameters"));
+        assert!(text.contains("init_from = \"FOLDER\"") && !text.contains("pipeline_tag"));
+        assert!(!text.contains("model-index"), "nothing was measured");
+    }
+}

@@ -1,0 +1,163 @@
+//! `tealight export`: writes a model as a folder for `transformers`, for Tealight or for ONNX.
+
+pub mod card;
+mod generation;
+mod sentence;
+
+use std::path::Path;
+
+use tealight_model::ModelSpec;
+use tealight_model::hf::{self, Expressed, SpecialIds};
+use tealight_model::onnx::{self, Cache};
+
+use crate::data::text::tokenizer::Tokenizer;
+use crate::error::{Error, Result};
+use crate::inference::labels::Labels;
+use crate::pipelines;
+use crate::storage::files;
+use crate::trained::{HfOrigin, TrainedModel, folder, preprocessor, tealight_folder};
+use card::{Card, Provenance};
+
+/// The format of the folder.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Format {
+    /// `transformers` loads the folder as this model.
+    HuggingFace(Box<Expressed>),
+    /// Only Tealight loads the folder.
+    Tealight {
+        /// Why `transformers` cannot express the model, if it cannot.
+        reason: Option<String>,
+    },
+    /// A graph of ONNX in `onnx/model.onnx`, with the configuration of `transformers` and the tokenizer beside it.
+    Onnx {
+        /// The model for `transformers`, or why it has no such class; then there is no `config.json`.
+        expressed: std::result::Result<Box<Expressed>, String>,
+        /// Whether a decoder takes and gives keys and values.
+        cache: Cache,
+    },
+}
+
+/// The graph, where Optimum and transformers.js look for it.
+const ONNX_MODEL: &str = "onnx/model.onnx";
+
+impl TrainedModel {
+    /// This model as one of `transformers`.
+    ///
+    /// # Errors
+    /// If `transformers` has no class for it; the text gives the reason.
+    pub fn hugging_face(&self) -> std::result::Result<Expressed, String> {
+        let mut expressed = self.expressed()?;
+        if let Some(preprocessing) = &self.readers.preprocessing {
+            expressed.notes.extend(preprocessor::write(preprocessing).1);
+        }
+        Ok(expressed)
+    }
+
+    fn expressed(&self) -> std::result::Result<Expressed, String> {
+        let spec = self.spec.as_ref().filter(|_| !self.is_of_its_task());
+        let spec = spec.ok_or_else(|| format!("its task is \"{}\"", self.record.task))?;
+        if let Some(HfOrigin { family, ids, classification, .. }) = &self.hf {
+            let outputs = classification.as_ref();
+            let expressed = hf::express_as(*family, &self.config, spec, ids, outputs);
+            let expressed = expressed.map_err(|error| error.to_string())?;
+            let is_encoder = matches!(spec, ModelSpec::Encoder(_));
+            return Ok(if is_encoder { expressed.without_head() } else { expressed });
+        }
+        let special = self.readers.tokenizer.as_ref().map(Tokenizer::special);
+        let special = special.cloned().unwrap_or_default();
+        let pad = match spec {
+            // The tokens of its sources and targets are those of one tokenizer.
+            ModelSpec::Seq2Seq { .. } => special.pad,
+            spec => spec.pad_id(),
+        };
+        let ids = SpecialIds { pad, bos: special.begin, eos: special.end };
+        let outputs = match (spec, spec.read_out()) {
+            (ModelSpec::Encoder(_), _) => return Err("its task is \"encoder\"".to_owned()),
+            (_, None) => None,
+            (_, Some(read_out)) => {
+                let labels = self.readers.labels.as_ref().ok_or("it has no labels")?;
+                Some(labels.for_hugging_face(read_out))
+            }
+        };
+        let expressed = hf::express(&self.config, spec, &ids, outputs.as_ref());
+        expressed.map_err(|error| error.to_string())
+    }
+
+    /// Writes the folder `to`.
+    ///
+    /// # Errors
+    /// If `to` exists and is not empty, among others: no file is overwritten.
+    pub fn export(&self, to: &Path, format: &Format, provenance: &Provenance) -> Result<()> {
+        let (library_name, reason, mut files) = match format {
+            Format::Onnx { expressed, cache } => {
+                let reason = expressed.as_ref().err().map(String::as_str);
+                ("onnx", reason, self.onnx_files(expressed.as_deref().ok(), *cache)?)
+            }
+            Format::HuggingFace(expressed) => {
+                let files =
+                    folder::files(expressed, &self.weights, self.readers.tokenizer.as_ref())?;
+                ("transformers", None, files)
+            }
+            Format::Tealight { reason } => {
+                ("tealight", reason.as_deref(), tealight_folder::files(self)?)
+            }
+        };
+        files.extend(self.sentence_files()?);
+        if !matches!(format, Format::Tealight { .. }) {
+            files.extend(self.preprocessor_file()?);
+            files.extend(self.generation_file()?);
+        }
+        let n_parameters = self.weights.values().map(|tensor| tensor.elem_count() as u64).sum();
+        let card = Card {
+            provenance,
+            description: self.description(),
+            pipeline_tag: self
+                .spec
+                .filter(|_| !self.is_of_its_task())
+                .and_then(|it| it.pipeline_tag()),
+            library_name,
+            command: pipelines::command(self),
+            reason,
+            n_parameters,
+        };
+        files.push(("README.md".to_owned(), card.markdown().into_bytes()));
+        files::write_directory(to, &files)
+    }
+
+    /// The files of a folder with a graph of ONNX, except the model card.
+    fn onnx_files(
+        &self,
+        expressed: Option<&Expressed>,
+        cache: Cache,
+    ) -> Result<Vec<(String, Vec<u8>)>> {
+        let spec = self.spec.as_ref().filter(|_| !self.is_of_its_task()).ok_or_else(|| {
+            let rule = format!(
+                "{} cannot be written as ONNX: its inputs are no texts",
+                self.description()
+            );
+            Error::unusable(&self.config_file, &rule)
+        })?;
+        let graph = onnx::export(&self.config, spec, cache, &self.weights);
+        let graph = graph.map_err(|error| Error::unusable(&self.config_file, &error))?;
+        let mut files = match (expressed, &self.readers.tokenizer) {
+            (Some(expressed), tokenizer) => folder::description(expressed, tokenizer.as_ref())?,
+            (None, Some(tokenizer)) => {
+                let named = |(name, bytes): (&str, _)| (name.to_owned(), bytes);
+                tokenizer.files()?.into_iter().map(named).collect()
+            }
+            (None, None) => Vec::new(),
+        };
+        let labels = self.readers.labels.as_ref().map(Labels::file).transpose()?;
+        files.extend(labels.map(|(name, bytes)| (name.to_owned(), bytes)));
+        files.push((ONNX_MODEL.to_owned(), graph));
+        Ok(files)
+    }
+
+    /// How `transformers` prepares pictures; `None` for models of texts.
+    fn preprocessor_file(&self) -> Result<Option<(String, Vec<u8>)>> {
+        let Some(preprocessing) = &self.readers.preprocessing else { return Ok(None) };
+        let name = preprocessor::FILE;
+        let content = files::to_json(Path::new(name), &preprocessor::write(preprocessing).0)?;
+        Ok(Some((name.to_owned(), content)))
+    }
+}

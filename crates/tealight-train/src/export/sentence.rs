@@ -1,0 +1,72 @@
+//! The files of sentence-transformers in an exported folder.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::data::text::tokenizer::Side;
+use crate::error::{Error, Result};
+use crate::inference::embed::Normalize;
+use crate::storage::files;
+use crate::trained::TrainedModel;
+use crate::trained::sentence::pooling::flags_of;
+use crate::trained::sentence::{
+    CONFIG, MODEL, MODULES, POOLING, SentenceSettings, TOKENIZER, TRANSFORMER,
+};
+
+impl TrainedModel {
+    /// The files of sentence-transformers for a folder that is exported; none if this one has none, or asks for what
+    /// Tealight does not compute.
+    ///
+    /// # Errors
+    /// If the folder truncates texts on the left, which no file that is written says.
+    pub(super) fn sentence_files(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        match self.sentence_settings() {
+            Ok(stated) if stated.is_stated => {
+                if stated.settings.truncated_side == Side::Left {
+                    let rule = "`truncation_side` = \"left\" cannot be exported";
+                    return Err(Error::unusable(&self.folder.join(TOKENIZER), &rule));
+                }
+                of_settings(&stated, self.config.d_model)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+/// The files of `stated` settings with their names, as sentence-transformers 2 and later read them.
+fn of_settings(stated: &SentenceSettings, d_model: usize) -> Result<Vec<(String, Vec<u8>)>> {
+    let SentenceSettings { settings, prompts, default_prompt, .. } = stated;
+    let module = |idx: usize, path: &str, class: &str| {
+        let class = format!("sentence_transformers.models.{class}");
+        json!({ "idx": idx, "name": idx.to_string(), "path": path, "type": class })
+    };
+    let mut modules = vec![module(0, "", "Transformer"), module(1, POOLING, "Pooling")];
+    if settings.normalize != Normalize::No {
+        modules.push(module(2, "2_Normalize", "Normalize"));
+    }
+    let mut pooling = Map::new();
+    pooling.insert("word_embedding_dimension".to_owned(), d_model.into());
+    if let [one] = *settings.poolings {
+        pooling.extend(flags_of(one));
+    } else {
+        // Only the newer spelling has an order.
+        pooling.insert("pooling_mode".to_owned(), json!(settings.poolings));
+    }
+    let transformer = json!({
+        "max_seq_length": settings.max_seq_len, "do_lower_case": settings.lowercase,
+    });
+    let model = json!({
+        "prompts": prompts, "default_prompt_name": default_prompt, "truncate_dim": settings.truncate_dim,
+    });
+    let json = |name: String, value: Value| -> Result<_> {
+        let bytes = files::to_json(Path::new(&name), &value)?;
+        Ok((name, bytes))
+    };
+    Ok(vec![
+        json(MODULES.to_owned(), modules.into())?,
+        json(format!("{POOLING}/{CONFIG}"), pooling.into())?,
+        json(TRANSFORMER.to_owned(), transformer)?,
+        json(MODEL.to_owned(), model)?,
+    ])
+}

@@ -1,0 +1,178 @@
+//! The labels of a classifier's outputs, and those that it gives a text or a picture.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use tealight_model::hf::{Classification, ProblemType};
+use tealight_model::models::classifier::ReadOut;
+use tealight_model::names;
+
+use crate::error::Result;
+use crate::storage::files::{read_json, to_json};
+
+/// The file that a run keeps them in.
+const FILE: &str = "labels.json";
+const FORMAT_VERSION: u64 = 1;
+/// The probability above which a text has a label.
+const THRESHOLD: f64 = 0.5;
+
+names! {
+    /// `task.objective`: the target of a text, and so the loss.
+    pub enum Objective {
+        /// Which one of several classes it belongs to: cross-entropy.
+        "classes" => Classes,
+        /// Which labels it has, any number of them: binary cross-entropy.
+        "labels" => Labels,
+        /// A number: mean squared error.
+        "regression" => Regression,
+    }
+}
+
+/// The labels in the order of the outputs; a class is an index into them. Serialised as the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Labels {
+    format_version: u64,
+    #[serde(default = "classes", skip_serializing_if = "is_classes")]
+    objective: Objective,
+    #[serde(rename = "labels")]
+    names: Vec<String>,
+}
+
+/// The objective of a file that names none.
+fn classes() -> Objective {
+    Objective::Classes
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_classes(objective: &Objective) -> bool {
+    *objective == Objective::Classes
+}
+
+impl Labels {
+    /// Outputs with these labels, in this order.
+    pub(crate) fn new(objective: Objective, names: Vec<String>) -> Self {
+        Self { format_version: FORMAT_VERSION, objective, names }
+    }
+
+    /// The different labels, in ascending order.
+    pub(crate) fn of<'a>(objective: Objective, labels: impl IntoIterator<Item = &'a str>) -> Self {
+        let labels: BTreeSet<&str> = labels.into_iter().collect();
+        Self::new(objective, labels.into_iter().map(str::to_owned).collect())
+    }
+
+    /// Those of a classifier of `transformers`, with the scores that its pipeline gives: without a
+    /// `problem_type`, one label alone has the probability σ(x).
+    pub(crate) fn of_hugging_face(outputs: &Classification) -> Self {
+        let objective = match (outputs.problem_type, outputs.labels.len()) {
+            (Some(ProblemType::Regression), _) => Objective::Regression,
+            (Some(ProblemType::MultiLabel), _) | (_, 1) => Objective::Labels,
+            (Some(ProblemType::SingleLabel) | None, _) => Objective::Classes,
+        };
+        Self::new(objective, outputs.labels.clone())
+    }
+
+    /// The keys of `config.json` by which `transformers` knows the outputs of a model with this read-out.
+    pub(crate) fn for_hugging_face(&self, read_out: ReadOut) -> Classification {
+        let problem_type = Some(match self.objective {
+            Objective::Classes => ProblemType::SingleLabel,
+            Objective::Labels => ProblemType::MultiLabel,
+            Objective::Regression => ProblemType::Regression,
+        });
+        Classification { labels: self.names.clone(), problem_type, read_out }
+    }
+
+    /// The labels in the directory of a run.
+    pub fn read(run: &Path) -> Result<Self> {
+        read_json(&run.join(FILE), FORMAT_VERSION)
+    }
+
+    /// Name and content of the file that a run, or an exported folder, keeps them in.
+    pub(crate) fn file(&self) -> Result<(&'static str, Vec<u8>)> {
+        Ok((FILE, to_json(Path::new(FILE), self)?))
+    }
+
+    /// The labels in their order.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// What the outputs predict.
+    pub fn objective(&self) -> Objective {
+        self.objective
+    }
+
+    /// The class of each label.
+    pub(crate) fn by_name(&self) -> BTreeMap<&str, u32> {
+        self.names.iter().map(String::as_str).zip(0..).collect()
+    }
+}
+
+/// The labels that a model gives to a text or a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Classified {
+    /// The likeliest class; or the labels with a probability above one half, the likeliest first; or the name of
+    /// the number.
+    pub labels: Vec<String>,
+    /// All labels, the highest score first. A score is a probability, under `objective = "regression"` the number.
+    pub scores: Vec<Score>,
+}
+
+/// A label with its score.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Score {
+    /// The label.
+    pub label: String,
+    /// Its score.
+    pub score: f64,
+}
+
+impl Classified {
+    /// Sorts `scores`, which has one score for each of the labels `names`.
+    pub(super) fn new(names: &[String], objective: Objective, scores: &[f64]) -> Self {
+        let named = names.iter().zip(scores);
+        let mut scores: Vec<_> =
+            named.map(|(label, &score)| Score { label: label.clone(), score }).collect();
+        scores.sort_by(|a, b| b.score.total_cmp(&a.score));
+        let n = match objective {
+            Objective::Classes => 1,
+            Objective::Regression => scores.len(),
+            Objective::Labels => scores.iter().take_while(|one| one.score > THRESHOLD).count(),
+        };
+        let labels = scores.iter().take(n).map(|one| one.label.clone()).collect();
+        Self { labels, scores }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_keeps_its_labels_in_their_order() {
+        let labels = Labels::of(Objective::Classes, ["b", "a", "b", "ü"]);
+        assert_eq!(labels.names(), ["a", "b", "ü"]);
+        let by_name = labels.by_name();
+        assert_eq!(["b", "c"].map(|label| by_name.get(label)), [Some(&1), None]);
+        let given = Labels::new(Objective::Labels, ["ü", "a"].map(str::to_owned).into());
+        for labels in [labels, given] {
+            let run = tempfile::tempdir().unwrap();
+            let (name, content) = labels.file().unwrap();
+            std::fs::write(run.path().join(name), content).unwrap();
+            assert_eq!(Labels::read(run.path()).unwrap(), labels);
+        }
+    }
+
+    /// Runs of before there were other objectives have such a file.
+    #[test]
+    fn a_file_without_an_objective_is_of_classes() {
+        let run = tempfile::tempdir().unwrap();
+        let content = r#"{"format_version":1,"labels":["a","b"]}"#;
+        std::fs::write(run.path().join(FILE), content).unwrap();
+        let labels = Labels::read(run.path()).unwrap();
+        assert_eq!(labels, Labels::of(Objective::Classes, ["b", "a"]));
+        let (_, written) = labels.file().unwrap();
+        assert!(!String::from_utf8(written).unwrap().contains("objective"));
+    }
+}

@@ -1,0 +1,107 @@
+//! The classes, labels or numbers that a classifier gives to texts.
+
+pub(crate) mod encoder;
+pub(crate) mod rows;
+
+use std::borrow::Cow;
+
+use candle_core::Device;
+use tealight_model::Mode;
+use tealight_model::models::classifier::Classifier;
+
+use super::attention_map::AttentionMap;
+use super::batches::Batching;
+use super::labels::{Classified, Labels, Objective};
+use super::{check_finite, probabilities, values};
+use crate::error::{Error, Result};
+use encoder::{Encoder, Tokens};
+use rows::Rows;
+
+/// Tokens in one forward pass.
+pub(crate) const MAX_TOKENS: usize = 1 << 14;
+
+/// A text, or a pair of texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Text {
+    /// The only text, or the first.
+    pub text: String,
+    /// The second text of a pair.
+    pub text_pair: Option<String>,
+}
+
+/// A classifier with what reads its texts and names its outputs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TextClassifier<'a> {
+    /// Built without gradients.
+    pub(crate) model: &'a Classifier,
+    pub(crate) encoder: &'a Encoder,
+    pub(crate) labels: &'a Labels,
+    /// The length that the attention of the model requires.
+    pub(crate) only_len: Option<usize>,
+    pub(crate) device: &'a Device,
+}
+
+impl TextClassifier<'_> {
+    /// The labels of texts, in their order: as the pipeline `text-classification` of `transformers`.
+    ///
+    /// # Errors
+    /// If a text is empty, or if the scores of the model are not finite.
+    pub(crate) fn classify(&self, texts: &[Text]) -> Result<Vec<Classified>> {
+        let tokens = texts.iter().map(|text| self.tokens(text)).collect::<Result<Vec<_>>>()?;
+        let lens: Vec<usize> = tokens.iter().map(|text| text.ids.len()).collect();
+        let batching = match self.only_len {
+            Some(_) => Batching::OneByOne,
+            None => Batching::OneLength { max_positions: MAX_TOKENS },
+        };
+        let (names, objective) = (self.labels.names(), self.labels.objective());
+        let mut classified = vec![None; texts.len()];
+        for batch in batching.batches(&lens) {
+            let rows: Vec<_> = batch.iter().map(|&at| &tokens[at]).collect();
+            let scores = self.scores(&rows)?;
+            check_finite(scores.iter().flatten())?;
+            for (at, scores) in batch.into_iter().zip(scores) {
+                classified[at] = Some(Classified::new(names, objective, &scores));
+            }
+        }
+        Ok(classified.into_iter().flatten().collect())
+    }
+
+    /// The tokens of a text that a user gives.
+    pub(crate) fn tokens(&self, text: &Text) -> Result<Tokens> {
+        let tokens = self.encoder.encode(text)?;
+        if tokens.ids.is_empty() {
+            return Err(Error::input("a text is empty: there is nothing to classify"));
+        }
+        Ok(tokens)
+    }
+
+    /// The scores of the outputs for each text: probabilities, or numbers of a regression.
+    pub(crate) fn scores(&self, tokens: &[&Tokens]) -> Result<Vec<Vec<f64>>> {
+        let rows = self.rows(tokens)?;
+        let logits = self.model.forward(&rows.input(), &rows.mask, Mode::Eval)?;
+        let sigmoid = |x: f64| 1. / (1. + (-x).exp());
+        Ok(match self.labels.objective() {
+            Objective::Classes => probabilities(&logits)?,
+            Objective::Labels => {
+                let rows = values(&logits)?.into_iter();
+                rows.map(|row| row.into_iter().map(sigmoid).collect()).collect()
+            }
+            Objective::Regression => values(&logits)?,
+        })
+    }
+
+    /// The attention maps of a text.
+    pub(crate) fn attention_maps(&self, tokens: &Tokens) -> Result<Vec<AttentionMap>> {
+        let rows = self.rows(&[tokens])?;
+        let layers = self.model.attention_maps(&rows.input(), &rows.mask)?;
+        let mut ids = Cow::Borrowed(&tokens.ids);
+        if let Some(len) = self.only_len {
+            ids.to_mut().resize(len, self.encoder.pad());
+        }
+        Ok(AttentionMap::of_tokens(&self.encoder.tokenizer, &ids, layers))
+    }
+
+    fn rows(&self, tokens: &[&Tokens]) -> Result<Rows> {
+        Rows::new(tokens, self.only_len.unwrap_or(0), self.encoder.pad(), self.device)
+    }
+}

@@ -1,0 +1,112 @@
+//! Classes, labels or numbers of texts and pairs of texts, by a classifier.
+
+use std::path::Path;
+
+use candle_core::Device;
+use tealight_model::ModelSpec;
+use tealight_model::models::classifier::{Classifier, ClassifierSpec};
+
+use super::{Pipeline, divided};
+use crate::data::text::tokenizer::Tokenizer;
+use crate::error::Result;
+use crate::inference::attention_map::AttentionMap;
+use crate::inference::labels::Labels;
+use crate::inference::labels::{Classified, Objective};
+use crate::inference::readers::TextFields;
+use crate::inference::text_classifier::encoder::Encoder;
+use crate::inference::text_classifier::{Text, TextClassifier};
+use crate::task::classify;
+use crate::trained::TrainedModel;
+
+/// A classifier of texts with its tokenizer and labels.
+#[derive(Debug)]
+pub struct TextClassification {
+    model: Classifier,
+    encoder: Encoder,
+    labels: Labels,
+    fields: TextFields,
+    only_len: Option<usize>,
+    device: Device,
+}
+
+impl Pipeline for TextClassification {
+    const NAME: &'static str = "text-classification";
+    type Request = Vec<Text>;
+    /// The labels of each text, with all scores.
+    type Answer = Vec<Classified>;
+
+    fn open(model: &TrainedModel, device: &Device) -> Result<Self> {
+        let (Some(ModelSpec::TextClassifier(spec)), Some(labels)) =
+            (&model.spec, &model.readers.labels)
+        else {
+            return Err(model.wrong_kind("a classifier of texts"));
+        };
+        let ClassifierSpec { seq_len, n_token_types, .. } = *spec;
+        let only_len = model.config.only_len();
+        let longest = only_len.map_or(seq_len, |len| len.min(seq_len));
+        let encoder = Encoder::new(model.tokenizer()?.clone(), longest, n_token_types)?;
+        Ok(Self {
+            model: model.build(device, |vb| Classifier::build(&model.config, spec, vb))?,
+            encoder,
+            labels: labels.clone(),
+            fields: model.readers.fields.clone(),
+            only_len,
+            device: device.clone(),
+        })
+    }
+
+    fn answers(&self, requests: &[&Vec<Text>]) -> Result<Vec<Self::Answer>> {
+        let texts: Vec<Text> = requests.iter().flat_map(|texts| texts.iter().cloned()).collect();
+        let classified = self.classifier().classify(&texts)?;
+        Ok(divided(classified, requests.iter().map(|texts| texts.len())))
+    }
+}
+
+impl TextClassification {
+    /// What the outputs predict.
+    pub fn objective(&self) -> Objective {
+        self.labels.objective()
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.encoder.tokenizer
+    }
+
+    /// The number of tokens, special ones included, to which longer texts and pairs are truncated.
+    pub fn max_seq_len(&self) -> usize {
+        self.encoder.seq_len
+    }
+
+    /// The number of `texts` that have more tokens, and lose the rest.
+    ///
+    /// # Errors
+    /// If the tokenizer fails.
+    pub fn n_truncated(&self, texts: &[Text]) -> Result<usize> {
+        let truncated = texts.iter().map(|text| self.encoder.truncates(text));
+        let truncated = truncated.collect::<Result<Vec<bool>>>()?;
+        Ok(truncated.into_iter().filter(|&is_truncated| is_truncated).count())
+    }
+
+    /// The texts of a `.jsonl` or `.csv` file, in the fields that the run of the model reads.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or a row has no text.
+    pub fn texts_of(&self, path: &Path) -> Result<Vec<Text>> {
+        classify::texts(path, &self.fields)
+    }
+
+    /// The attention maps of a text.
+    ///
+    /// # Errors
+    /// If the text is empty.
+    pub fn attention_maps(&self, text: &Text) -> Result<Vec<AttentionMap>> {
+        let classifier = self.classifier();
+        classifier.attention_maps(&classifier.tokens(text)?)
+    }
+
+    fn classifier(&self) -> TextClassifier<'_> {
+        let Self { model, encoder, labels, only_len, device, .. } = self;
+        TextClassifier { model, encoder, labels, only_len: *only_len, device }
+    }
+}

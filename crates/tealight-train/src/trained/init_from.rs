@@ -1,0 +1,226 @@
+//! `init_from`: what a run takes from a trained model, its settings and its parameters.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use candle_core::Tensor;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tealight_model::classifier_head::ClassifierHead;
+use tealight_model::patches::Grid;
+use tealight_model::patches::interpolation::interpolated;
+use tealight_model::{ModelConfig, ModelSpec, ParamStore};
+
+use super::TrainedModel;
+use crate::error::{Error, Result};
+use crate::inference::image_classifier::Preprocessing;
+use crate::inference::labels::Objective;
+use crate::settings::{ConfigSource, to_resolved_toml};
+
+/// Which parameters of a run were initialised from a trained model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InitReport {
+    /// Number of parameters that were copied from the model.
+    pub n_loaded: usize,
+    /// Parameters that the model does not have; they keep their random initial values.
+    pub fresh: Vec<String>,
+    /// Parameters of the model that the run does not have.
+    pub unused: Vec<String>,
+}
+
+impl fmt::Display for InitReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tensors", self.n_loaded)?;
+        let lists = [("randomly initialised", &self.fresh), ("not used", &self.unused)];
+        for (what, names) in lists {
+            if !names.is_empty() {
+                write!(f, "; {what}: {}", names.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+// The tasks that take settings from a model.
+const MASKED_LM: &str = "masked_lm";
+const CAUSAL_LM: &str = "causal_lm";
+const CLASSIFY: &str = "classify";
+const IMAGES: &str = "images";
+
+/// How the names of the parameters of a classifier's head begin.
+const PICTURE_HEAD: &str = "classifier.";
+/// The table of learned positions.
+const POSITIONS: &str = "position.weight";
+
+#[derive(Serialize)]
+struct Settings<'a> {
+    model: &'a ModelConfig,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<Value>,
+}
+
+impl TrainedModel {
+    /// Fills in what `source` leaves out from this model: `[model]` and, for a task with a tokenizer, the
+    /// tokenizer and the sizes of its vocabulary.
+    pub fn fill_in(&self, source: ConfigSource) -> Result<ConfigSource> {
+        let kind = source.kind("task");
+        let task = match kind {
+            Some(IMAGES) => Some(self.picture_settings()?),
+            Some(kind @ (MASKED_LM | CAUSAL_LM | CLASSIFY)) => Some(self.text_settings(kind)?),
+            _ => None,
+        };
+        // Only a masked language model has `[model.lm_head]`, only classifiers have `[model.classifier]`, and
+        // classifiers have no output over the vocabulary.
+        let mut model = self.config.clone();
+        if kind != Some(MASKED_LM) {
+            model.lm_head = None;
+        }
+        if matches!(kind, Some(CLASSIFY | IMAGES)) {
+            (model.tied_output, model.scale_output) = (false, false);
+        }
+        model.classifier = match kind {
+            Some(CLASSIFY) => model.classifier.or_else(|| self.usual_classifier_head()),
+            Some(IMAGES) => model.classifier,
+            _ => None,
+        };
+        let base = to_resolved_toml(&Settings { model: &model, task })?;
+        Ok(source.filled_in(&format!("the model in {}", self.origin.display()), &base)?)
+    }
+
+    /// Copies into `params` every parameter of the same name. `grid` is that of the patches of a model of pictures:
+    /// learned positions of another grid are interpolated. A head with another number of classes is left out.
+    ///
+    /// # Errors
+    /// If another parameter of the same name has another shape, or if no name is the same.
+    pub fn initialise(&self, params: &ParamStore, grid: Option<Grid>) -> Result<InitReport> {
+        let variables: BTreeMap<_, _> = params.iter().collect();
+        let head = &self.classification_head;
+        let has = |name: &String| self.weights.contains_key(name) || head.contains_key(name);
+        let fresh = variables.keys().filter(|&name| !has(name)).cloned();
+        let mut report = InitReport { fresh: fresh.collect(), ..InitReport::default() };
+        let head = head.iter().filter(|(name, _)| variables.contains_key(*name));
+        for (name, tensor) in self.weights.iter().chain(head) {
+            let Some(variable) = variables.get(name) else {
+                report.unused.push(name.clone());
+                continue;
+            };
+            if variable.shape() != tensor.shape() && self.is_head_of_pictures(name) {
+                report.fresh.push(name.clone());
+                continue;
+            }
+            let tensor = self.fitted(name, tensor, grid)?;
+            if variable.shape() != tensor.shape() {
+                let (expected, actual) = (variable.shape().clone(), tensor.shape().clone());
+                let (origin, name) = ("model in `init_from`", name.clone());
+                return Err(Error::MisshapenTensor { origin, name, expected, actual });
+            }
+            variable.set(&tensor.to_device(variable.device())?.to_dtype(variable.dtype())?)?;
+            report.n_loaded += 1;
+        }
+        if report.n_loaded == 0 {
+            let origin = self.origin.display();
+            let message = format!("`init_from`: this model has no parameter of `{origin}`");
+            return Err(Error::config(["init_from"], message));
+        }
+        Ok(report)
+    }
+
+    /// The tensor of the parameter `name`; learned positions for the patches of `grid`.
+    fn fitted(&self, name: &str, tensor: &Tensor, grid: Option<Grid>) -> Result<Tensor> {
+        let (Some(ModelSpec::ImageClassifier(spec)), Some(grid), POSITIONS) =
+            (&self.spec, grid, name)
+        else {
+            return Ok(tensor.clone());
+        };
+        let own = spec.grid(&self.config).map_err(|error| Error::unusable(&self.origin, &error))?;
+        interpolated(tensor, own, grid)
+            .map_err(|error| Error::config(["init_from"], format!("`init_from`: {error}")))
+    }
+
+    /// Whether the number of classes decides the shape of this parameter.
+    fn is_head_of_pictures(&self, name: &str) -> bool {
+        matches!(self.spec, Some(ModelSpec::ImageClassifier(_))) && name.starts_with(PICTURE_HEAD)
+    }
+
+    /// The head that `transformers` puts on an encoder of this family.
+    fn usual_classifier_head(&self) -> Option<ClassifierHead> {
+        self.hf.as_ref()?.family.classifier_head(&self.config)
+    }
+
+    /// The settings of a classifier that follow from the outputs of this one.
+    fn classify_settings(&self) -> Option<Value> {
+        let (Some(ModelSpec::TextClassifier(spec)), Some(labels)) =
+            (&self.spec, &self.readers.labels)
+        else {
+            return None;
+        };
+        let outputs = self.hf.as_ref().and_then(|hf| hf.classification.as_ref());
+        let is_undecided = outputs.is_some_and(|outputs| outputs.problem_type.is_none());
+        // As transformers decides when it is trained.
+        let is_number = is_undecided && labels.names().len() == 1;
+        let objective = if is_number { Objective::Regression } else { labels.objective() };
+        Some(json!({
+            "objective": objective,
+            "labels": labels.names(),
+            "read_out": spec.read_out,
+        }))
+    }
+
+    /// The settings of a task of pictures that follow from this model: its read-out, and how it prepares pictures.
+    fn picture_settings(&self) -> Result<Value> {
+        let Some(ModelSpec::ImageClassifier(spec)) = &self.spec else {
+            let message = format!(
+                "`init_from`: `{}` is {}, and this task needs a classifier of pictures",
+                self.origin.display(),
+                self.description()
+            );
+            return Err(Error::config(["init_from"], message));
+        };
+        let mut task = json!({ "read_out": spec.read_out });
+        let Some(Preprocessing { colour, fit, filter, mean, deviation, .. }) =
+            &self.readers.preprocessing
+        else {
+            return Ok(task);
+        };
+        let f64s = |values: &[f32]| json!(values.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
+        let settings = [
+            ("colour", json!(colour)),
+            ("fit", json!(fit)),
+            ("filter", json!(filter)),
+            ("mean", f64s(mean)),
+            ("deviation", f64s(deviation)),
+        ];
+        for (key, value) in settings {
+            task[key] = value;
+        }
+        if spec.size.height == spec.size.width {
+            task["size"] = json!(spec.size.height);
+        }
+        Ok(task)
+    }
+
+    /// The settings of a task of texts that follow from this model: its tokenizer and the sizes of its vocabulary.
+    fn text_settings(&self, kind: &str) -> Result<Value> {
+        let is_of_tokens =
+            |spec: &&ModelSpec| matches!(spec, ModelSpec::CausalLm(_)) || spec.encoder().is_some();
+        let spec = self.spec.as_ref().filter(is_of_tokens).ok_or_else(|| {
+            let message = format!(
+                "`init_from`: `{}` is {}, and this task needs a language model or a classifier of texts",
+                self.origin.display(),
+                self.description()
+            );
+            Error::config(["init_from"], message)
+        })?;
+        self.tokenizer()?;
+        let path = std::path::absolute(&self.folder).map_err(Error::io("find", &self.folder))?;
+        let mut task = json!({ "vocab_size": spec.vocab_size() });
+        if kind != CAUSAL_LM {
+            task["n_token_types"] = json!(spec.n_token_types());
+        }
+        if let (CLASSIFY, Some(Value::Object(settings))) = (kind, self.classify_settings()) {
+            settings.into_iter().for_each(|(key, value)| task[key] = value);
+        }
+        task["tokenizer"] = json!({ "kind": "file", "path": path.display().to_string() });
+        Ok(task)
+    }
+}

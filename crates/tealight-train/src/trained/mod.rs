@@ -1,0 +1,262 @@
+//! Trained models from disk: a run of Tealight, one of its checkpoints, a folder that `tealight export`
+//! wrote, or a model repository of Hugging Face.
+//!
+//! ```text
+//! runs/<name>  checkpoints/step-000500  folder with tealight.json  folder with config.json
+//!        └──────────────┴──────────┬──────────────┴─────────────────────────┘
+//!                             TrainedModel { spec, config, weights, readers }
+//!                                         ──► an answer to a request (pipelines)
+//!                                         ──► initial parameters of a new run (`init_from`)
+//!                                         ──► a folder (export)
+//! ```
+
+pub mod folder;
+pub(crate) mod generation;
+mod init_from;
+pub(crate) mod preprocessor;
+pub(crate) mod sentence;
+pub(crate) mod tealight_folder;
+mod weight_files;
+
+use std::path::{Path, PathBuf};
+
+use candle_core::Device;
+use candle_nn::VarBuilder;
+use tealight_model::hf::{Classification, Description, Family, SpecialIds};
+use tealight_model::params::without_gradients;
+use tealight_model::{BuildError, BuildResult, ModelConfig, ModelSpec, SpecRecord};
+
+use crate::config::{Precision, RunConfig};
+use crate::data::text::tokenizer::Tokenizer;
+use crate::error::{Error, Result};
+use crate::inference::continuation::Vocabulary;
+use crate::inference::labels::Labels;
+use crate::inference::readers::Readers;
+use crate::run::RunDirectory;
+use crate::run::checkpoint::load_weights;
+use crate::run::checkpoints::Selection;
+use crate::settings::ConfigSource;
+use crate::storage::hub::HubCache;
+use crate::storage::tensors::NamedTensors;
+use crate::task::TaskConfig;
+use folder::HfFolder;
+use generation::GenerationConfig;
+pub use init_from::InitReport;
+pub use sentence::SentenceSettings;
+
+/// A trained model: what it is, its parameters, and what reads its inputs.
+#[derive(Debug)]
+pub struct TrainedModel {
+    /// The path that was opened.
+    pub origin: PathBuf,
+    /// The folder of the tokenizer; for a checkpoint, that of its run.
+    pub(crate) folder: PathBuf,
+    /// The file that describes the model, for error messages.
+    pub(crate) config_file: PathBuf,
+    /// The directory of the run that it is from; `None` for a folder.
+    pub run: Option<RunDirectory>,
+    /// What kind of model it is; `None` if its files do not say so. Such a model can initialise another one, and nothing
+    /// else.
+    pub spec: Option<ModelSpec>,
+    /// The task that it was trained for, with its sizes, as files record them.
+    pub(crate) record: SpecRecord,
+    /// The transformer, with `max_seq_len` set.
+    pub config: ModelConfig,
+    /// The parameters by name.
+    pub weights: NamedTensors,
+    /// Parameters that only a classifier that begins with this model has, such as BERT's pooler.
+    classification_head: NamedTensors,
+    /// What reads its inputs and names its outputs.
+    pub readers: Readers,
+    /// Present if the model was read from a folder of `transformers`.
+    pub hf: Option<HfOrigin>,
+    /// Notes for the user: which checkpoint takes the place of the best one; keys and tensors that are ignored.
+    pub notes: Vec<String>,
+    /// What models built from it compute in, f32 by default.
+    pub precision: Precision,
+}
+
+/// What Tealight's description of a model does not contain, but that of `transformers` does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HfOrigin {
+    /// The family.
+    pub family: Family,
+    /// The ids of special tokens in its `config.json`.
+    pub ids: SpecialIds,
+    /// What the outputs of a classifier mean; `None` for other models.
+    pub classification: Option<Classification>,
+    /// Its `generation_config.json`, if it continues texts and has one.
+    pub(crate) generation: Option<GenerationConfig>,
+}
+
+impl TrainedModel {
+    /// Opens the model at `path`. For a run, `selection` chooses the checkpoint; without it, the path or the
+    /// run's configuration does. A path that does not exist is the name of a model in the local cache of Hugging
+    /// Face.
+    ///
+    /// # Errors
+    /// If there is no model, or if a file of it is damaged or asks for what Tealight does not compute.
+    pub fn open(path: &Path, selection: Option<Selection>) -> Result<Self> {
+        let path = &*HubCache::of_environment().locate(path)?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let folder = if path.is_file() { parent.unwrap_or(Path::new(".")) } else { path };
+        if folder.join(tealight_folder::FILE).is_file() {
+            return tealight_folder::read(folder);
+        }
+        if folder.join(folder::CONFIG).is_file() {
+            return Self::from_hugging_face(folder);
+        }
+        match RunDirectory::open(path) {
+            Ok(directory) => Self::from_run(path, directory, selection),
+            Err(Error::NotARun { .. }) => Err(Error::NotAModel(path.to_owned())),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn from_run(
+        path: &Path,
+        directory: RunDirectory,
+        selection: Option<Selection>,
+    ) -> Result<Self> {
+        let manifest = directory.manifest()?;
+        let source = ConfigSource::read(&directory.resolved_path(), &[])?;
+        let RunConfig { task, mut model, checkpoint, .. } = source.deserialize()?;
+        let asked = selection.or_else(|| Selection::named(path, &directory));
+        let (checkpoint, note) = directory.checkpoints().choose(asked, checkpoint.select)?;
+        let weights = load_weights(&checkpoint, &Device::Cpu)?;
+        let tokenizer = match (&task, Tokenizer::in_folder(directory.path())?) {
+            (TaskConfig::CausalLm(task), Some(tokenizer)) => Some(task.for_prompts(&tokenizer)?),
+            (_, tokenizer) => tokenizer,
+        };
+        let pad_id = tokenizer.as_ref().and_then(|tokenizer| tokenizer.special().pad);
+        let record =
+            SpecRecord { task: task.kind().to_owned(), sizes: manifest.sizes, read_out: None };
+        let spec = task.settings().model_spec(record.clone(), pad_id);
+        if let Some(
+            ModelSpec::MaskedLm(_) | ModelSpec::CausalLm(_) | ModelSpec::TextClassifier(_),
+        ) = spec
+        {
+            model.max_seq_len = model.max_seq_len.or(spec.and_then(|spec| spec.seq_len()));
+        }
+        let mut readers = Readers::read(spec.as_ref(), tokenizer, directory.path())?;
+        task.settings().complete(&mut readers)?;
+        Ok(Self {
+            origin: path.to_owned(),
+            folder: directory.path().to_owned(),
+            config_file: directory.resolved_path(),
+            run: Some(directory),
+            record: recorded(spec.as_ref(), &readers, record),
+            spec,
+            config: model,
+            weights,
+            classification_head: NamedTensors::new(),
+            readers,
+            hf: None,
+            notes: note.into_iter().collect(),
+            precision: Precision::F32,
+        })
+    }
+
+    fn from_hugging_face(path: &Path) -> Result<Self> {
+        let HfFolder { description, spec, weights, classification_head, mut notes } =
+            HfFolder::open(path)?;
+        let Description { family, config, ids, classification, .. } = description;
+        let mut readers = Readers { tokenizer: Tokenizer::in_folder(path)?, ..Readers::default() };
+        readers.labels = classification.as_ref().map(Labels::of_hugging_face);
+        if let ModelSpec::ImageClassifier(spec) = &spec
+            && let Some((preprocessing, of_pictures)) = preprocessor::read(path, spec.size)?
+        {
+            readers.preprocessing = Some(preprocessing);
+            notes.extend(of_pictures);
+        }
+        let generation = match &spec {
+            ModelSpec::CausalLm(spec) => GenerationConfig::read(path, spec.vocab_size)?,
+            _ => None,
+        };
+        Ok(Self {
+            origin: path.to_owned(),
+            folder: path.to_owned(),
+            config_file: path.join(folder::CONFIG),
+            run: None,
+            record: SpecRecord::new(&spec).unwrap_or_default(),
+            spec: Some(spec),
+            config,
+            weights,
+            classification_head,
+            readers,
+            hf: Some(HfOrigin { family, ids, classification, generation }),
+            notes,
+            precision: Precision::F32,
+        })
+    }
+
+    /// Builds a model from the parameters, without gradients. An error names the file with the cause.
+    pub(crate) fn build<M>(
+        &self,
+        device: &Device,
+        build: impl FnOnce(&VarBuilder<'_>) -> BuildResult<M>,
+    ) -> Result<M> {
+        let dtype = self.precision.computes_in(device);
+        build(&without_gradients(&self.weights, dtype, device)).map_err(|error| match error {
+            BuildError::Config(fault) => Error::unusable(&self.config_file, &fault),
+            BuildError::Candle(error) => Error::unusable(&self.origin, &error),
+        })
+    }
+
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// If the model has no tokenizer.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.readers.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer(self.origin.clone()))
+    }
+
+    /// The tokens that its continuations may contain.
+    pub(crate) fn vocabulary(&self) -> Vocabulary<'_> {
+        match &self.hf {
+            None => Vocabulary::Text,
+            Some(HfOrigin { generation: None, .. }) => Vocabulary::Except(&[]),
+            Some(HfOrigin { generation: Some(read), .. }) => Vocabulary::Except(read.suppressed()),
+        }
+    }
+
+    /// What the model is, with its article. One whose inputs only Tealight reads is called by its task.
+    pub fn description(&self) -> String {
+        match &self.spec {
+            Some(spec) if !self.is_of_its_task() => spec.to_string(),
+            _ => format!("a model of the task \"{}\"", self.record.task),
+        }
+    }
+
+    /// Whether no other program has such a model: its inputs are those of a task of Tealight.
+    pub(crate) fn is_of_its_task(&self) -> bool {
+        is_of_its_task(self.spec.as_ref(), &self.readers)
+    }
+
+    /// The error that something needs another kind of model: the kind that is `wanted`, with its article.
+    pub(crate) fn wrong_kind(&self, wanted: &'static str) -> Error {
+        Error::OtherKind { path: self.origin.clone(), wanted, found: self.description() }
+    }
+}
+
+fn is_of_its_task(spec: Option<&ModelSpec>, readers: &Readers) -> bool {
+    match spec {
+        None | Some(ModelSpec::Forecaster(_)) => true,
+        Some(ModelSpec::Seq2Seq { .. }) => readers.tokenizer.is_none(),
+        Some(_) => false,
+    }
+}
+
+/// What an exported folder records of a model whose files have this `record`.
+fn recorded(spec: Option<&ModelSpec>, readers: &Readers, record: SpecRecord) -> SpecRecord {
+    let of_kind = spec.filter(|_| !is_of_its_task(spec, readers)).and_then(SpecRecord::new);
+    of_kind.unwrap_or(record)
+}
+
+/// Checks that a model can read a text of `n` tokens.
+pub(crate) fn check_n_tokens(text: &str, n: usize, longest: usize) -> Result<()> {
+    if (1..=longest).contains(&n) {
+        return Ok(());
+    }
+    Err(Error::text(text, format!("it has {n} tokens, and the model reads 1 to {longest}")))
+}
