@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TIMES = {"examples_per_second", "tokens_per_second"}
 
-# Every corpus that would have to be fetched is replaced by a drawn one.
+# Data that would have to be fetched are replaced by drawn ones.
 DIARY = ["task.corpus={kind='diary',n_documents=200,n_validation=20,n_days=3}"]
 SMALL = {
     "causal_lm": [*DIARY, "task.n_validation=16", "training.batch_size=4"],
@@ -33,6 +33,7 @@ SMALL = {
     "seq2seq": ["task.n_validation=32", "training.batch_size=8"],
     "weather": [],
     "classify": [],
+    "images": ["task.data={kind='shapes',n_train=64,n_validation=16}", "training.batch_size=4"],
 }
 
 ATTENTIONS = [

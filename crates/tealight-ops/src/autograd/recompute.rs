@@ -8,8 +8,8 @@
 //!
 //! Gradients are exact, as the same operations run on the same elements.
 //!
-//! Cost: one more forward pass. A model of n checkpointed parts saves the activations between them, and
-//! during the backward those inside one part.
+//! Cost: one more forward pass. A model of n checkpointed parts saves the activations between the parts and, during the
+//! backward, the activations inside one part.
 
 use candle_core::{Result, Shape, Storage, Tensor, bail};
 
@@ -20,7 +20,7 @@ use crate::autograd::graph::record_recomputed;
 /// Gradients flow to the tensors that `f` captures.
 ///
 /// # Errors
-/// Those of `f`; or if a gradient is needed on a device that is neither a CPU nor a CUDA device.
+/// The errors of `f`; or if a gradient is needed on a device that is neither a CPU nor a CUDA device.
 pub fn checkpoint<F>(f: F) -> Result<Tensor>
 where
     F: Fn() -> Result<Tensor> + Send + Sync + 'static,

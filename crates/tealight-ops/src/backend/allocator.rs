@@ -107,7 +107,7 @@ mod glibc {
         ADVISED_TO.store(heap_end(), Ordering::Relaxed);
     }
 
-    /// Requests huge pages for what the heap has grown by, after an allocation of `len` bytes.
+    /// After an allocation of `len` bytes: requests huge pages for the memory by which the heap has grown.
     pub(super) fn request_huge_pages(len: usize) {
         let advised_to = if len < LARGE { OFF } else { ADVISED_TO.load(Ordering::Relaxed) };
         if advised_to == OFF {

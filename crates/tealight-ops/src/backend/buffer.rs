@@ -62,7 +62,7 @@ pub(crate) fn tensor<T: Element>(output: Vec<T>, shape: impl Into<Shape>) -> Res
     Tensor::from_vec(output, shape.into(), &Device::Cpu)
 }
 
-/// Refuses `x`, the `what` of an operation, if its elements are not integers.
+/// Refuses `x` if its elements are not integers; `what` names this operand in the error.
 pub(crate) fn check_integers(what: &str, x: &Tensor) -> Result<()> {
     if !x.dtype().is_int() {
         bail!("{what} are of dtype {:?}, not integers", x.dtype())

@@ -46,7 +46,7 @@ impl Backend {
 /// })
 /// ```
 ///
-/// The arms after the first are those of a `match` on [`Backend`]: they may have guards, and share code.
+/// The arms after the first are arms of a `match` on [`Backend`]: they may have guards, and share code.
 macro_rules! dispatch {
     (match $operands:tt { Cpu($T:ident) => $cpu:block $($others:tt)* }) => {
         dispatch!(match $operands { Cpu($T) => ($cpu), $($others)* })

@@ -45,7 +45,7 @@ impl<R> CudaGraph<R> {
         Ok(Self { inputs, result, graph })
     }
 
-    /// Whether `inputs` can replace those of the capture: contiguous, and of the same shapes and dtypes.
+    /// Whether `inputs` can replace the inputs of the capture: they are contiguous and have the same shapes and dtypes.
     pub fn fits(&self, inputs: &[&Tensor]) -> bool {
         let like = |(a, b): (&Tensor, &&Tensor)| {
             a.shape() == b.shape() && a.dtype() == b.dtype() && b.is_contiguous()

@@ -10,7 +10,7 @@ use crate::backend::cuda::staging;
 /// - All threads share one stream, so that their work runs in the order of its launches. `Device::new_cuda` has a
 ///   stream per thread and does not order them.
 /// - With one stream, tensors need no events that record reads and writes. None are created.
-/// - Freed memory stays in a pool of the process, so that a step reuses that of the step before.
+/// - Freed memory stays in a pool of the process, so that a step reuses the memory of the step before.
 ///
 /// # Errors
 /// In a build without the feature `cuda`, or if the driver, the GPU or a CUDA library is missing.

@@ -1,10 +1,10 @@
 //! The element types of the fused loops, f32 and f64, and functions on them that vectorise.
 //!
-//! In f32 the functions are branch-free polynomials, so that the compiler turns loops over them into SIMD code.
-//! They use fused multiply-add only in loops that select it after checking for it, because without the
-//! instruction it is a function call per element. Without fused multiply-add, all instruction sets give the same
-//! bits. In f64, which serves finite differences rather than training, the functions are those of the platform
-//! and of libm, accurate to the last digits.
+//! In f32 the functions are branch-free polynomials, so that the compiler turns loops over them into SIMD code. They
+//! use fused multiply-add only in loops that select it after checking for it, because without the instruction it is a
+//! function call per element. Without fused multiply-add, all instruction sets give the same bits. In f64, which serves
+//! finite differences rather than training, the functions come from the platform and from libm, and are accurate to the
+//! last digits.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use std::ops::Neg;

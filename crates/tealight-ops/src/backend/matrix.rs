@@ -159,7 +159,7 @@ impl<'a, T> MatrixMut<'a, T> {
         unsafe { std::slice::from_raw_parts_mut(self.first.add(i * self.row_stride), self.columns) }
     }
 
-    /// The first `at` rows, and the others.
+    /// The first `at` rows, and the remaining ones.
     ///
     /// # Panics
     /// If there are fewer than `at`.
@@ -169,7 +169,7 @@ impl<'a, T> MatrixMut<'a, T> {
         (Self { rows: at, ..self }, Self { first, rows: self.rows - at, ..self })
     }
 
-    /// The first `at` columns, and the others.
+    /// The first `at` columns, and the remaining ones.
     ///
     /// # Panics
     /// If there are fewer than `at`.

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-/// To what the operands of a matrix product in f32 may be rounded. Sums are f32.
+/// The format to which the operands of a matrix product in f32 may be rounded. Sums are f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProductPrecision {
     /// Not rounded.

@@ -24,7 +24,7 @@ pub struct Part {
 pub enum Phase {
     /// From inputs to results.
     Forward,
-    /// From the gradients of results to those of inputs.
+    /// From the gradients of results to the gradients of inputs.
     Backward,
     /// Outside of the model: data, updates.
     Other,

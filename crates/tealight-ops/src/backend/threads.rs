@@ -58,7 +58,8 @@ fn parse(value: &str) -> Result<Option<usize>, String> {
 
 /// The number of threads that share the loops of the calling thread.
 ///
-/// Inside [`with`], its argument; elsewhere that of [`given`], or the number of threads of the processor.
+/// Inside [`with`], it is the argument of [`with`]; elsewhere the number that is [`given`], or that of the processor's
+/// threads.
 pub fn count() -> usize {
     Current::get(|team| team.map_or(1, Team::len))
 }

@@ -61,7 +61,7 @@ impl Sizes {
         }
     }
 
-    /// The output, `(batch, n_heads, q_len, width)`, of query, key and value: `work` writes that of each head.
+    /// The output, `(batch, n_heads, q_len, width)`, of query, key and value: `work` writes the output of each head.
     ///
     /// `padding (batch, kv_len)` is 1 at padding; empty without a mask.
     #[inline(always)]
@@ -82,8 +82,8 @@ impl Sizes {
         output
     }
 
-    /// The gradients of query, key and value: `work` writes those of each head, from its part of each of `results`,
-    /// which have the shape of the output.
+    /// The gradients of query, key and value: `work` writes the gradients of each head, from the head's part of each of
+    /// `results`, which have the shape of the output.
     #[inline(always)]
     pub(crate) fn backward<T: Element, const N: usize>(
         &self,

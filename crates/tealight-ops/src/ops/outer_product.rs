@@ -56,7 +56,7 @@ fn decay_and_add<T: Element>(state: &mut [T], decay: &[T], feature: &[T], vector
     }
 }
 
-/// The same of the transposed `state (width, n_features)`.
+/// As [`decay_and_add`], for the transposed `state (width, n_features)`.
 #[inline(always)]
 fn decay_and_add_transposed<T: Element>(state: &mut [T], decay: &[T], feature: &[T], vector: &[T]) {
     for (row, &x) in state.chunks_exact_mut(feature.len()).zip(vector) {

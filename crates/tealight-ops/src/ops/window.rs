@@ -16,7 +16,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The number of windows along an axis of `len` pixels; those that would leave the padded picture are left out.
+    /// The number of windows along an axis of `len` pixels; windows that would leave the padded picture do not count.
     ///
     /// # Errors
     /// If the size or the stride is 0, if the window is larger than the padded axis, or if the padding is as large as

@@ -29,8 +29,8 @@ pub(super) fn check_shapes(optimizer: &str, parameter: &Var, operands: &[&Tensor
     Ok(())
 }
 
-/// Runs `f` on the elements of `state`, in place, and those of `gradient`. All are on the CPU. (Variables are always
-/// contiguous.)
+/// Runs `f` on the elements of `state`, in place, and on the elements of `gradient`. All are on the CPU. (Variables are
+/// always contiguous.)
 pub(super) fn update_in_place<T: Element, const N: usize>(
     state: [&Var; N],
     gradient: &Tensor,

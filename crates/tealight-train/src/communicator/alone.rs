@@ -1,4 +1,4 @@
-//! A single process: what it sends, it receives.
+//! A single process, which receives what it sends.
 
 use std::ops::Range;
 

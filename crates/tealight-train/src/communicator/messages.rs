@@ -10,7 +10,7 @@ use super::transport::Transport;
 use super::wire::Wire;
 use crate::error::Result;
 
-/// What a rank sends to another, or receives from it.
+/// The part of a tensor that a rank sends to another rank, or receives from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) peer: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    /// Those of [`Transport::exchange`].
+    /// The messages of [`Transport::exchange`].
     fn new(send_parts: impl Iterator<Item = Range<usize>>, receive_lens: &[usize]) -> Self {
         let mut receive_len = 0;
         let received = receive_lens.iter().map(|len| {
@@ -45,7 +45,7 @@ impl Messages {
 
 /// Sends and receives messages.
 pub(crate) trait PointToPoint: fmt::Debug + Send + Sync {
-    /// Where the tensors are.
+    /// The device of the tensors.
     fn device(&self) -> &Device;
 
     /// Sends the parts of `send` and returns what is received, in the dtype of `send`. No message waits for another.

@@ -64,14 +64,15 @@ pub trait Communicator: fmt::Debug + Send + Sync {
         self.gather_in_place(receive, lens)
     }
 
-    /// [`Self::gather`] of what this rank has written to its place in `bytes`, whose length is the sum of `lens`.
+    /// As [`Self::gather`]: sends the part of `bytes` that belongs to this rank, and fills the other parts. The length
+    /// of `bytes` is the sum of `lens`.
     ///
     /// # Errors
     /// As [`Self::exchange`].
     fn gather_in_place(&self, bytes: &mut [u8], lens: &[usize]) -> Result<(), CommunicationError>;
 
     /// As [`Self::gather_in_place`], where each rank sends to each other rank itself (`MPI_Alltoallv`), so that no rank
-    /// waits for bytes that another passes on. Where several ranks share the connection of a computer, the same bytes go
+    /// waits for bytes that another passes on. If several ranks share the connection of a computer, the same bytes go
     /// through it several times. The default is [`Self::gather_in_place`].
     ///
     /// # Errors
@@ -80,7 +81,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
         self.gather_in_place(bytes, lens)
     }
 
-    /// Fills `bytes` on all ranks with those of rank `root` (`MPI_Bcast`).
+    /// Fills `bytes` on all ranks with the bytes of rank `root` (`MPI_Bcast`).
     ///
     /// # Errors
     /// As [`Self::exchange`].

@@ -96,7 +96,7 @@ impl Ranks {
         rank * len..(rank + 1) * len
     }
 
-    /// What moves the bytes.
+    /// The communicator, which moves the bytes.
     pub fn communicator(&self) -> &dyn Communicator {
         &*self.communicator
     }
@@ -118,9 +118,10 @@ impl Ranks {
         self.gather_for(Receivers::All, bytes)
     }
 
-    /// Fills `bytes`, the sum of `lens` long, with what each rank has written to its part of `lens[rank]` bytes. Each
-    /// rank sends to each other ([`Communicator::gather_by_pairs`]), unless several share the connection of their host to
-    /// others: then [`Communicator::gather_in_place`] is called, which sends the same bytes through it once.
+    /// Fills `bytes`, whose length is the sum of `lens`, with the parts of all ranks; rank r has written the `lens[r]`
+    /// bytes of its part. Each rank sends to each other rank ([`Communicator::gather_by_pairs`]). But if several ranks
+    /// share the connection of their host, [`Communicator::gather_in_place`] is called, which sends the same bytes
+    /// through it only once.
     ///
     /// # Errors
     /// If communication fails.
@@ -133,7 +134,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// On rank 0, what each rank passes, by rank; empty on the others.
+    /// On rank 0, the bytes that each rank passes, by rank; empty on the other ranks.
     ///
     /// # Errors
     /// If communication fails.
@@ -141,7 +142,7 @@ impl Ranks {
         self.gather_for(Receivers::First, bytes)
     }
 
-    /// What each rank passes, in pieces that one call can move.
+    /// The bytes that each rank passes, moved in pieces that one call can move.
     fn gather_for(&self, receivers: Receivers, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let all = self.gather_len(bytes.len())?;
         let receives = receivers == Receivers::All || self.is_first();
@@ -166,7 +167,7 @@ impl Ranks {
         Ok(gathered)
     }
 
-    /// The bytes that rank 0 passes; the others pass none.
+    /// The bytes that rank 0 passes; the other ranks pass none.
     ///
     /// # Errors
     /// If communication fails.
@@ -192,11 +193,12 @@ impl Ranks {
         self.broadcast_bytes(bytes)
     }
 
-    /// What each rank has done, by rank, if all of them succeeded.
+    /// The value of each rank, by rank, if all of them succeeded.
     ///
     /// # Errors
-    /// On all ranks, if one of them passes an error: that of the lowest rank. That rank returns its own error, the
-    /// others [`Error::OnRank`]. If all pass the same error, each returns its own. And if communication fails.
+    /// On all ranks, if one of them passes an error. The error of the lowest rank counts: that rank returns its own
+    /// error, the other ranks return [`Error::OnRank`]. If all ranks pass the same error, each returns its own. Also if
+    /// communication fails.
     pub fn agree<T: Serialize + DeserializeOwned>(&self, own: Result<T>) -> Result<Vec<T>> {
         let own = match own {
             Err(Error::Communication(error)) => return Err(error.into()),
@@ -270,8 +272,8 @@ impl Ranks {
         error
     }
 
-    /// Whose error ends the job; `None` as long as not all ranks know of one. Then
-    /// [`abort`](Communicator::abort) has to end the others.
+    /// The failure that ends the job and that all ranks know of. While it is `None`, a rank that fails must end the
+    /// other ranks by [`abort`](Communicator::abort).
     pub fn failure(&self) -> Option<Failure> {
         if self.is_alone() { Some(Failure::OfAll) } else { self.failure.get().copied() }
     }
@@ -287,7 +289,7 @@ impl Ranks {
     }
 }
 
-/// Who gets what each rank passes.
+/// The ranks that get the bytes of all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Receivers {
     All,

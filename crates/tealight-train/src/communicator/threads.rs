@@ -28,12 +28,12 @@ struct Group {
     changed: Condvar,
 }
 
-/// What the ranks have sent in the current call.
+/// The bytes that the ranks have sent in the current call.
 #[derive(Debug)]
 struct State {
     /// By rank; `None` until the rank has made the call.
     sent: Vec<Option<Arc<Sent>>>,
-    /// Ranks that have read what all have sent. The last one clears `sent`.
+    /// Number of ranks that have read the bytes of all ranks. The last of them clears `sent`.
     n_read: usize,
     /// Ranks that have been dropped.
     gone: Vec<bool>,
@@ -49,7 +49,7 @@ struct Sent {
 }
 
 impl ThreadRank {
-    /// Sends `sent`, and returns what each rank has sent in this call.
+    /// Sends `sent`, and returns the bytes that each rank has sent in this call.
     fn share(&self, sent: Sent) -> Result<Vec<Arc<Sent>>, CommunicationError> {
         let Group { changed, .. } = &*self.group;
         // The call before ends when all ranks have read.

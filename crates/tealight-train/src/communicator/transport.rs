@@ -1,7 +1,7 @@
 //! How tensors travel between ranks: through the memory of the host, or from GPU to GPU.
 //!
-//! A transport moves numbers as a [`Communicator`](super::Communicator) moves bytes. Sums are those of
-//! [`sum_in_order`], whatever moves them, so no transport changes a bit.
+//! A transport moves numbers as a [`Communicator`](super::Communicator) moves bytes. [`sum_in_order`] computes the
+//! sums, whatever moves the numbers, so no transport changes a bit.
 
 use std::fmt;
 use std::ops::Range;
@@ -30,8 +30,9 @@ pub trait Transport: fmt::Debug + Send + Sync {
     /// Where the tensors are.
     fn device(&self) -> &Device;
 
-    /// Sends a part of `send`, contiguous, to each rank, as `wire` says. Returns what rank 0, 1, … sent here, one after
-    /// the other, `receive_lens` numbers each. See [`Communicator::exchange`](super::Communicator::exchange).
+    /// Sends a part of `send`, contiguous, to each rank, as `wire` says. Returns the numbers that rank 0, 1, … sent to
+    /// this rank, one rank after the other, `receive_lens` numbers each. See
+    /// [`Communicator::exchange`](super::Communicator::exchange).
     ///
     /// # Errors
     /// If communication fails.
@@ -43,7 +44,8 @@ pub trait Transport: fmt::Debug + Send + Sync {
         receive_lens: &[usize],
     ) -> Result<Tensor>;
 
-    /// Sends `send`, contiguous, to all ranks, as `wire` says. Returns what rank 0, 1, … sent, `lens` numbers each.
+    /// Sends `send`, contiguous, to all ranks, as `wire` says. Returns the numbers that rank 0, 1, … sent, `lens`
+    /// numbers each.
     ///
     /// # Errors
     /// As [`Self::exchange`].
@@ -97,7 +99,7 @@ impl Transport for ThroughHost {
         of_numbers(with_numbers(send, |send| wire.gather(&self.ranks, send, lens))?)
     }
 
-    /// In f32 the sum is written to its place among those of the other ranks, which saves a copy.
+    /// In f32 the sum is written to its place among the sums of the other ranks, which saves a copy.
     fn gather_sums(
         &self,
         wire: Wire,
@@ -128,7 +130,7 @@ pub(crate) fn sum(terms: &[&Tensor], additions: &[usize]) -> Result<Tensor> {
     if terms.is_empty() { joined(&[]) } else { Ok(sum_in_order(terms, additions)?) }
 }
 
-/// Rows, one after the other. Nothing is on the CPU.
+/// The rows, one after the other. A tensor without elements is on the CPU.
 pub(crate) fn joined(rows: &[Tensor]) -> Result<Tensor> {
     match rows {
         [] => Ok(Tensor::zeros(0, DType::F32, &Device::Cpu)?),

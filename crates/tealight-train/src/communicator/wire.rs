@@ -23,7 +23,8 @@ tealight_model::names! {
 }
 
 impl Wire {
-    /// Sends a part of `send` to each rank; what they send here, `receive_lens` numbers each.
+    /// Sends a part of `send` to each rank. Returns the numbers that they send to this rank, `receive_lens` numbers
+    /// each.
     pub(crate) fn exchange(
         self,
         ranks: &Ranks,
@@ -39,7 +40,7 @@ impl Wire {
         })
     }
 
-    /// What each rank sends, `lens` numbers each.
+    /// The numbers that each rank sends, `lens` numbers each.
     pub(crate) fn gather(self, ranks: &Ranks, send: &[f32], lens: &[usize]) -> Result<Vec<f32>> {
         let bytes = self.bytes(lens);
         self.transfer(send, lens.iter().sum(), |send, receive| {
@@ -48,7 +49,7 @@ impl Wire {
         })
     }
 
-    /// The numbers as they arrive elsewhere.
+    /// The numbers as they arrive at other ranks.
     pub(crate) fn rounded(self, numbers: Tensor) -> Result<Tensor> {
         Ok(match self {
             Self::F32 => numbers,

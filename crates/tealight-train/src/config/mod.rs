@@ -115,7 +115,7 @@ settings! {
         pub steps: u64 = 1000,
         /// Examples in one forward and backward pass.
         pub batch_size: usize = 64,
-        /// Forward and backward passes whose gradients are summed into one update; those of all processes together.
+        /// Forward and backward passes whose gradients are summed into one update, counted over all processes.
         pub micro_batches: u64 = 1,
         /// Gradients whose global norm exceeds this are scaled down to it; no clipping when absent.
         pub max_grad_norm: Option<f64> = None,

@@ -26,7 +26,7 @@ pub(crate) enum Compression {
 }
 
 impl Compression {
-    /// Of a file with this name in lower case, and the name without the extension of the compression.
+    /// The compression of a file with this name in lower case, and the name without the extension of the compression.
     pub(crate) fn of(name: &str) -> (&str, Self) {
         match name.rsplit_once('.') {
             Some((rest, "gz")) => (rest, Self::Gzip),

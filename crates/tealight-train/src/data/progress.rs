@@ -3,7 +3,7 @@
 /// A stage of reading data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The files are hashed, to find what the cache has of them.
+    /// The files are hashed, to find their content in the cache.
     Reading,
     /// A corpus is tokenised.
     Tokenising,

@@ -38,7 +38,7 @@ impl Config {
         self.direction().map(|_| ())
     }
 
-    /// The configured direction or, if absent, the one of a known metric.
+    /// The configured direction or, if absent, the direction of a known metric.
     fn direction(&self) -> Result<Direction> {
         match (self.direction, self.metric.as_str()) {
             (Some(direction), _) => Ok(direction),
@@ -163,7 +163,7 @@ impl EarlyStopping {
     }
 }
 
-/// The error of a `metric` that evaluations do not have; `known` are those that they have.
+/// The error of a `metric` that evaluations do not have; `known` are the metrics that they have.
 pub(crate) fn unknown_metric(metric: &str, known: &BTreeMap<String, f64>) -> Error {
     let known: Vec<_> = known.keys().map(|name| format!("`{name}`")).collect();
     let key = "training.early_stopping.metric";

@@ -6,8 +6,8 @@
 //! {"step":100,"split":"validation","accuracy":0.5,"loss":0.75,"nll":0.75}
 //! ```
 //!
-//! The metrics of the task come last, here those of the weather. `tokens_per_second` follows
-//! `examples_per_second` if the task counts tokens. The first line is broken only in this comment.
+//! The metrics of the task come last, here of the task `weather`. `tokens_per_second` follows `examples_per_second` if
+//! the task counts tokens. The first line is broken only in this comment.
 //!
 //! A number that is not finite is written as `null`, because JSON cannot express it.
 //!
@@ -211,7 +211,7 @@ pub struct Tail {
     before_end: Vec<u8>,
 }
 
-/// What [`Tail::read`] has found.
+/// The content that [`Tail::read`] has found.
 #[derive(Debug)]
 pub struct Added {
     /// The new lines.
@@ -263,9 +263,8 @@ impl Tail {
     }
 }
 
-/// Removes the lines of updates after `step`, of roll-backs after the first `n_roll_backs`, and a truncated
-/// last line. A run that resumes at `step` writes the lines again, so its file ends up like that of an
-/// uninterrupted run.
+/// Removes the lines of updates after `step`, of roll-backs after the first `n_roll_backs`, and a truncated last line.
+/// A run that resumes at `step` writes the lines again, so its file ends up like the file of an uninterrupted run.
 pub fn cut_after(path: &Path, step: u64, n_roll_backs: u64) -> Result<()> {
     if !path.exists() {
         return Ok(());

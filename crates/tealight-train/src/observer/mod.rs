@@ -134,7 +134,7 @@ pub struct StepReport<'a> {
     pub examples_per_second: f64,
     /// Training tokens per second, for tasks that count tokens.
     pub tokens_per_second: Option<f64>,
-    /// The metrics of this update by name: `loss` and those of the task.
+    /// The metrics of this update by name: `loss` and the metrics of the task.
     pub metrics: &'a BTreeMap<String, f64>,
 }
 

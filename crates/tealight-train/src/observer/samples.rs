@@ -6,8 +6,8 @@
 //! {"step":500,"example":0,"input":"To be or","text":" not to be, my lord."}
 //! ```
 //!
-//! The first line is broken only in this comment. Lines of steps that a roll-back or a resumed run undoes are removed, as
-//! those of `metrics.jsonl` are.
+//! The first line is broken only in this comment. Lines of steps that a roll-back or a resumed run undoes are removed,
+//! as lines of `metrics.jsonl` are.
 
 use std::path::Path;
 

@@ -6,7 +6,7 @@
 //! θ ← θ − lr (m̂ / (√v̂ + ε) + λ θ),    m̂ = m / (1 − β₁ᵗ),    v̂ = v / (1 − β₂ᵗ)
 //! ```
 //!
-//! λ is 0 for the parameters that do not decay. t counts updates, the same for every parameter.
+//! λ is 0 for parameters that do not decay. t counts updates, the same for every parameter.
 
 use tealight_ops::adamw::{self, Hyper, Slot};
 

@@ -17,7 +17,7 @@ pub trait OptimizerKind: fmt::Debug + Send {
         Ok(())
     }
 
-    /// The peak of the learning rate: what the schedule scales.
+    /// The peak of the learning rate, which the schedule scales.
     fn peak_lr(&self) -> f64;
 
     /// Whether an update multiplies gradients by [`Step::gradient_scale`] itself. Otherwise they are
@@ -33,7 +33,7 @@ pub trait OptimizerKind: fmt::Debug + Send {
     fn update(&self, updates: &[Update<'_>]) -> Result<()>;
 }
 
-/// What is kept of a parameter from update to update, by the suffix of its name in a checkpoint.
+/// The variables of a parameter that are kept from update to update, by the suffix of their names in a checkpoint.
 pub type State = Vec<(&'static str, Var)>;
 
 /// A state of zeros, each with the shape, dtype and device of the parameter.
@@ -67,7 +67,7 @@ impl<'a> Update<'a> {
     }
 }
 
-/// What an update has in common for all parameters.
+/// The numbers of an update; all parameters share them, except that the learning rate may be scaled.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     /// Counted from 1.

@@ -145,7 +145,7 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Keeps the parameters of these names and their state; other processes update the others.
+    /// Keeps the parameters of these names and their state; other processes update the other parameters.
     pub(crate) fn keep_only(&mut self, names: &[String]) {
         self.parameters.retain(|(parameter, _)| names.contains(&parameter.name));
         self.is_part = true;
@@ -232,7 +232,7 @@ mod tests {
         values.collect::<candle_core::Result<Vec<_>>>().unwrap().concat()
     }
 
-    /// What a checkpoint file would hold.
+    /// The tensors that a checkpoint file would hold.
     fn copies(tensors: &NamedTensors) -> NamedTensors {
         let copy = |(name, tensor): (&String, &Tensor)| (name.clone(), tensor.copy().unwrap());
         tensors.iter().map(copy).collect()

@@ -36,11 +36,11 @@ impl Parameter {
 pub struct DecayGroups {
     /// The parameters of two and more axes.
     pub decayed: DecayGroup,
-    /// The others.
+    /// The parameters that do not decay.
     pub undecayed: DecayGroup,
 }
 
-/// The parameters that decay, or those that do not.
+/// The parameters that decay, or the parameters that do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DecayGroup {
     /// The parameters, in order of creation.

@@ -9,7 +9,7 @@ use super::report::{Report, Source};
 
 /// An error in a configuration.
 ///
-/// `Display` writes it as a compiler does: several lines, the first of which begins with "error: ".
+/// `Display` writes it as a compiler does, in several lines; the first line begins with "error: ".
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", Renderer::plain().render(&[group(.report, .sources)]))]
 pub struct ConfigError {

@@ -100,7 +100,7 @@ fn parse_path(reader: Reader, key: &str) -> Option<Vec<(String, Span)>> {
     }
 }
 
-/// Parses a TOML value, that of `key`, or takes a bare word as a string.
+/// Parses the TOML value of `key`, or takes a bare word as a string.
 fn parse_value(reader: Reader, key: &str, text: &str) -> Result<Node, Report> {
     let span = reader.span(0..text.len());
     match DeValue::parse(text) {

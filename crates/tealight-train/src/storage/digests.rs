@@ -79,7 +79,7 @@ impl Digest {
     }
 }
 
-/// A reader that computes the digest of what it reads.
+/// A reader that computes the digest of the bytes that it reads.
 #[derive(Debug)]
 pub(crate) struct DigestReader<R> {
     reader: R,
@@ -91,7 +91,7 @@ impl<R: Read> DigestReader<R> {
         Self { reader, digest: Digest::default() }
     }
 
-    /// Reads the rest. The digest is that of everything.
+    /// Reads the rest. Returns the digest of all bytes.
     pub(crate) fn finish(mut self) -> io::Result<String> {
         io::copy(&mut self, &mut io::sink())?;
         Ok(self.digest.finish())

@@ -1,7 +1,7 @@
 //! The system calls that write, rename and remove files. `files.rs` uses no others for this.
 //!
-//! Each is a point at which the process can die or the disk be full. Tests inject such a fault at every one
-//! of them ([`fault`]).
+//! At each of these calls, the process can die or the disk be full. Tests inject such a fault at every one of them
+//! ([`fault`]).
 
 use std::fs::{self, File};
 use std::io::{Result, Write as _};

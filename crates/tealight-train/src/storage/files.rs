@@ -69,8 +69,8 @@ pub(crate) fn create_directory(path: &Path) -> Result<()> {
     parents.into_iter().try_for_each(sync_directory)
 }
 
-/// The parents of the missing directories along `path`, the outermost first: creating those adds an entry
-/// to each.
+/// The parents of the missing directories along `path`, the outermost first. Creating the missing directories adds an
+/// entry to each parent.
 fn parents_of_missing(path: &Path) -> Vec<&Path> {
     let mut missing: Vec<&Path> = path
         .ancestors()
@@ -81,7 +81,7 @@ fn parents_of_missing(path: &Path) -> Vec<&Path> {
 }
 
 /// Writes a directory of files (name, content) atomically: under a temporary name, synced, then renamed. A name may
-/// be that of a file in a folder, such as `onnx/model.onnx`.
+/// include a folder, as `onnx/model.onnx` does.
 ///
 /// # Errors
 /// If `path` exists and is not an empty directory.
@@ -169,7 +169,7 @@ pub fn to_json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The key that is read first: it decides the format of the others.
+/// The key that is read first: it decides the format of the other keys.
 #[derive(Deserialize)]
 struct Versioned {
     format_version: u64,

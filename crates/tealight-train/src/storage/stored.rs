@@ -39,10 +39,10 @@ impl Format {
     }
 }
 
-/// The tensors of a file by name; `None` for those of integers and truth values, which are no parameters.
+/// The tensors of a file by name; `None` for tensors of integers and truth values, which are no parameters.
 pub(crate) type Index = BTreeMap<String, Option<Place>>;
 
-/// Where the numbers of a tensor are.
+/// The place of a tensor's numbers in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     format: Format,
@@ -53,7 +53,7 @@ pub(crate) struct Place {
     strides: Vec<usize>,
 }
 
-/// Consecutive numbers in a file, of which tensors are views.
+/// Consecutive numbers in a file; tensors are views of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) format: Format,

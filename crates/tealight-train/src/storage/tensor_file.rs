@@ -27,8 +27,8 @@ impl TensorFile {
         Ok(Self { path: path.to_owned(), file, index })
     }
 
-    /// Opens a file of `torch.save` that holds a dictionary of tensors. Its pickle is read as data: nothing of it
-    /// runs, and one that asks for any other function is refused by its name.
+    /// Opens a file of `torch.save` that holds a dictionary of tensors. Its pickle is read as data, and nothing of it
+    /// runs. A pickle that names a function which files of tensors do not need is refused; the error names it.
     ///
     /// # Errors
     /// If it cannot be read, holds anything else, or if a tensor does not lie in its storage, or the storage in the
@@ -52,7 +52,7 @@ impl TensorFile {
         self.index.keys().map(String::as_str)
     }
 
-    /// The names of the tensors that [`Self::read`] leaves out: those of integers and truth values.
+    /// The names of the tensors that [`Self::read`] leaves out: tensors of integers and truth values.
     pub fn left_out(&self) -> impl Iterator<Item = &str> {
         self.index.iter().filter(|(_, place)| place.is_none()).map(|(name, _)| name.as_str())
     }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::stored::{Extent, Format, Index, Place};
 use crate::error::{Error, Result};
 
-/// What errors call a file's path where tensors or settings come from another process.
+/// Stands in errors for the path of a file, if tensors or settings come from another process.
 pub(crate) const MESSAGE: &str = "a message of another process";
 
 /// Tensors by name, in the order of their names.
@@ -172,7 +172,7 @@ pub fn check_shapes<'a>(
     }
 }
 
-/// The largest header that is read, in bytes; that of the `safetensors` crate.
+/// The largest header that is read, in bytes: the limit of the `safetensors` crate.
 const MAX_HEADER: u64 = 100_000_000;
 
 /// Where the tensors of the safetensors file `path` are. Only its header is read.

@@ -70,7 +70,11 @@ fn ranks_whose_settings_differ_are_refused_by_name_before_anything_is_written() 
         "rank 2 on host differs from rank 0 on host: `optimizer.lr` = 0.5, not 0.001",
     )?;
     refused(2, "model.d_model=36", "`model.d_model` = 36, not 33")?;
-    refused(4, "seed=17", "cannot be divided among 4; the nearest that can: 4 and 8")
+    refused(
+        4,
+        "seed=17",
+        "4 processes cannot share 6 evenly; the nearest that can be shared: 4 and 8",
+    )
 }
 
 #[test]

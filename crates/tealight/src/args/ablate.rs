@@ -24,7 +24,7 @@ An interrupted ablation continues when the same command is run again.";
 pub(crate) struct Ablate {
     #[command(flatten)]
     pub(crate) config: ConfigFile,
-    /// A setting and the values to compare; repeat the option to combine settings
+    /// A setting and the values to compare; if the option is repeated, all combinations are trained
     #[arg(long, value_name = "KEY=VALUE,VALUE…", add = ArgValueCompleter::new(complete::setting))]
     pub(crate) vary: Vec<String>,
     /// Number of seeds (3: seeds 1, 2 and 3), or a range of seeds (7-9)
@@ -36,17 +36,17 @@ pub(crate) struct Ablate {
     /// Device: cpu, cuda, cuda:N, metal or metal:N
     #[arg(long, default_value = "cpu")]
     pub(crate) device: DeviceName,
-    /// Directory for runs and tables [default: runs/ablations/ and the name of the configuration file, with a number if
-    /// the table there varies other settings]
+    /// Directory for runs and tables [default: runs/ablations/ and the name of the configuration file; with a number
+    /// behind it if the table there varies other settings]
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// Skip combinations that cannot be built
     #[arg(long)]
     pub(crate) skip_impossible: bool,
-    /// Build all combinations, list the runs, and stop
+    /// Build all combinations, list the runs, and stop before training
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Print the table as one JSON object, that of `table.json`
+    /// Print the table as one JSON object, with the content of `table.json`
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) json: bool,
 }

@@ -25,7 +25,7 @@ pub(crate) enum Bench {
     FillMask(BenchFillMask),
     /// Time of embedding texts
     Embed(BenchEmbed),
-    /// Exchange of gradients between the processes of an MPI job, beside `MPI_Allreduce`
+    /// Time of exchanging gradients between the processes of an MPI job, compared with `MPI_Allreduce`
     Comm(BenchComm),
     /// Internal: one measurement of `bench attention`, in its own process
     #[command(hide = true)]
@@ -53,10 +53,10 @@ Examples:
   tealight bench train configs/causal_lm/shakespeare_cpu.toml --steps 100 --threads 1 --profile
   tealight bench train my.toml --set model.attention.kind=nystrom --json
 
-Takes the steps of `tealight train` without evaluations and checkpoints, and writes no files. MFU, the model \
-FLOPs utilisation (Chowdhery et al. 2022, appendix B), is the FLOPs of the model per second, counted as by \
-`tealight inspect`, relative to the FLOP/s of one large matrix product: in the run's precision: \
-2048 x 2048 x 2048 on a CPU, 8192 x 8192 x 8192 on a GPU.";
+Makes the steps of `tealight train` without evaluations and checkpoints, and writes no files. MFU, the model \
+FLOPs utilisation (Chowdhery et al. 2022, appendix B), is the FLOP/s of the model divided by the FLOP/s of one large \
+matrix product in the run's precision (2048 x 2048 x 2048 on a CPU, 8192 x 8192 x 8192 on a GPU). `tealight inspect` \
+counts the FLOPs of the model in the same way.";
 
 #[derive(Args, Debug)]
 #[command(after_help = TRAIN_EXAMPLES)]
@@ -171,17 +171,17 @@ Examples:
   mpirun -n 4 tealight bench comm
   mpirun -n 2 tealight bench comm --megabytes 40 --step-ms 100
 
-Measures what a step of training adds when its gradients are exchanged and nothing hides it, and the latency of one \
-message. From both the model of cost of docs/CLUSTER.md predicts the efficiency of steps of --step-ms.";
+Measures how long an exchange of gradients takes that does not overlap with computation, and the latency of one \
+message. From both, the cost model of docs/CLUSTER.md predicts the efficiency of steps that take --step-ms.";
 
 #[derive(Args, Debug)]
 #[command(after_help = COMM_EXAMPLES)]
 pub(crate) struct BenchComm {
-    /// Sizes of all gradients together, in megabytes: 4 per million parameters
+    /// Total sizes of the gradients, in megabytes; a million parameters have 4
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = megabytes,
           default_value = "1,10,100", allow_negative_numbers = true)]
     pub(crate) megabytes: Vec<f64>,
-    /// Time of a step of one process with one micro-batch, for the predicted efficiency
+    /// Time of a step of one process with one micro-batch, from which the efficiency is predicted
     #[arg(long, value_name = "MS", value_parser = milliseconds, default_value_t = 100., allow_negative_numbers = true)]
     pub(crate) step_ms: f64,
     /// Number of measured exchanges of each size, after one warm-up
@@ -208,7 +208,7 @@ Examples:
 
 Each measurement runs in its own process. Time: median over the repeats. Memory: peak memory of a process \
 that computes once, minus its memory before the layer was built.
-The defaults are those of Table 1 of the Nyströmformer (https://arxiv.org/abs/2102.03902).";
+The defaults are those of Table 1 of the Nyströmformer paper (https://arxiv.org/abs/2102.03902).";
 
 #[derive(Args, Debug)]
 #[command(after_help = ATTENTION_EXAMPLES)]
@@ -223,7 +223,7 @@ pub(crate) struct BenchAttention {
     /// Also measure forward and backward together
     #[arg(long)]
     pub(crate) backward: bool,
-    /// Also plot time over length into this directory
+    /// Also write charts of time over length to this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) plot: Option<PathBuf>,
     #[command(flatten)]
@@ -241,7 +241,7 @@ pub(crate) struct Layer {
     /// Number of heads
     #[arg(long, value_name = "N", value_parser = positive::<usize>, default_value_t = 12)]
     pub(crate) n_heads: usize,
-    /// Number format: f32, tf32 (a GPU), or bf16 (a GPU, or a CPU with instructions for it)
+    /// Number format: f32, tf32 (GPUs only), or bf16 (GPUs, and CPUs with bf16 instructions)
     #[arg(long, value_parser = precision, default_value = "f32")]
     pub(crate) precision: Precision,
     /// Causal attention: position i reads positions j ≤ i

@@ -44,7 +44,7 @@ pub(crate) struct PruneCheckpoints {
 pub(crate) struct AverageCheckpoints {
     #[command(flatten)]
     pub(crate) run: RunPath,
-    /// Output folder; must not exist, or be empty
+    /// Output folder; it must be empty or not exist
     #[arg(
         long,
         short = 'o',
@@ -66,10 +66,10 @@ pub(crate) struct AverageCheckpoints {
 
 #[derive(Args, Debug)]
 pub(crate) struct Export {
-    /// A run, a checkpoint, a model folder, or the name of one in the cache of Hugging Face
+    /// A run, a checkpoint, a model folder, or the name of a model in Hugging Face's cache
     #[arg(value_name = "MODEL", add = ArgValueCompleter::new(complete::run))]
     pub(crate) model: PathBuf,
-    /// Output folder; must not exist, or be empty
+    /// Output folder; it must be empty or not exist
     #[arg(
         long,
         short = 'o',
@@ -84,21 +84,21 @@ pub(crate) struct Export {
     /// Format of the output folder
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) format: ExportFormat,
-    /// With `--format onnx`: a causal language model takes and gives the keys and values of all positions
+    /// With `--format onnx`: give the decoder a KV cache as inputs and outputs
     #[arg(long)]
     pub(crate) cache: bool,
     #[command(flatten)]
     pub(crate) card: CardFields,
 }
 
-/// What the model card of an exported folder says beside what the run knows.
+/// What the model card of an exported folder says in addition to what the run records.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Model card")]
 pub(crate) struct CardFields {
     /// Licence of the weights, as Hugging Face abbreviates it: apache-2.0, mit, cc-by-4.0
     #[arg(long, value_name = "ID", value_parser = identifier)]
     pub(crate) license: Option<String>,
-    /// Language of the texts, as en or ja (may be repeated) [default: those of generated diaries]
+    /// Language of the texts, such as en or ja (may be repeated) [default: of generated diaries, their languages]
     #[arg(long, value_name = "CODE", value_parser = identifier)]
     pub(crate) language: Vec<String>,
     /// Data set on Hugging Face that the model was trained on (may be repeated)
@@ -118,12 +118,12 @@ fn identifier(text: &str) -> Result<String, String> {
 /// The format of an exported folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
-    /// `transformers` if it supports the model, otherwise Tealight
+    /// For `transformers` if it has a class for the model, otherwise for Tealight
     Auto,
-    /// `transformers`; an error if it does not support the model
+    /// For `transformers`; an error if it has no class for the model
     Hf,
-    /// Tealight
+    /// For Tealight
     Tealight,
-    /// ONNX: a graph in `onnx/model.onnx`, for onnxruntime, Optimum and transformers.js
+    /// A graph in `onnx/model.onnx`, for onnxruntime, Optimum and transformers.js
     Onnx,
 }

@@ -15,7 +15,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Explain {
-    /// A key of the file, with its tables: `model.attention.window` [default: lists the tables]
+    /// A key with its tables, such as `model.attention.window` [default: list all tables]
     #[arg(add = ArgValueCompleter::new(complete::key))]
     pub(crate) key: Option<String>,
     /// Print one JSON object

@@ -12,7 +12,7 @@ Examples:
   tealight init causal_lm --data books/ -o books.toml
   tealight init images --data photos/ -o - | tealight train - --name photos
 
-The sizes suit the data, and a quarter of an hour of training on this machine. Comments in the file say why.";
+The sizes suit the data, and this machine trains them in about a quarter of an hour. Comments in the file say why.";
 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -20,13 +20,13 @@ pub(crate) struct Init {
     /// A task (weather, seq2seq, listops, masked_lm, causal_lm, classify, images), or a shipped configuration
     #[arg(value_name = "TASK|NAME", required_unless_present = "list")]
     pub(crate) what: Option<String>,
-    /// The file or folder to learn from
+    /// The file or folder with your data
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// The file to write, or `-` for standard output [default: the last part of the name, with `.toml`]
+    /// The file to write, or `-` for standard output [default: the last part of TASK or NAME, with `.toml`]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// List the shipped configurations, with a line of description each
+    /// List the shipped configurations, each with a line of description
     #[arg(long, conflicts_with_all = ["what", "data", "output", "force"])]
     pub(crate) list: bool,
     /// With `--list`: print one JSON object

@@ -47,28 +47,28 @@ Examples:
   tealight attend runs/shapes picture.png
   tealight attend folder picture.png --patch 2,5 --output maps
 
-A picture is drawn with what the classification reads of each patch: the weights of [CLS], or, without [CLS], the mean of \
-the weights of all patches, weighted as the read-out weighs them. The attention rollout follows the weights through all layers \
-(Abnar & Zuidema 2020).";
+The map of a picture shows how much the classification attends to each patch: the attention weights of [CLS], or, \
+without [CLS], the mean of the attention weights of all patches, in which a patch counts as in the read-out. The \
+attention rollout multiplies the weights of all layers (Abnar & Zuidema 2020).";
 
 #[derive(Args, Debug)]
 #[command(after_help = ATTEND_EXAMPLES)]
 pub(crate) struct Attend {
     #[command(flatten)]
     pub(crate) model: Model,
-    /// Input: a text, days, oldest first (🌧️ ☁️ ☀️ or the letters R C S), or a picture (PNG or JPEG)
+    /// A text, days (🌧️ ☁️ ☀️ or the letters R C S, oldest first), or a picture (PNG or JPEG)
     #[arg(value_name = "SEQUENCE")]
     pub(crate) sequence: String,
     /// Output directory [default: `attention` in the run's directory; required for a model folder]
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// Maps to draw per layer: mean, all, or the first N [default: all, if there are at most 16]
+    /// Maps to draw per layer: mean, all, or the first N [default: all if at most 16, else the mean and 7]
     #[arg(long, value_name = "mean|all|N")]
     pub(crate) maps: Option<MapSelection>,
-    /// Of a picture: what this patch reads instead of the read-out; rows and columns of patches are counted from 0
+    /// For a picture: show what this patch attends to, in place of the classification; rows and columns count from 0
     #[arg(long, value_name = "ROW,COLUMN", value_parser = place)]
     pub(crate) patch: Option<[usize; 2]>,
-    /// Of a picture: draw only the attention rollout (Abnar & Zuidema 2020)
+    /// For a picture: draw only the attention rollout (Abnar & Zuidema 2020)
     #[arg(long, conflicts_with_all = ["json", "text", "maps"])]
     pub(crate) rollout: bool,
     /// Print the mean map of each layer in percent instead of drawing

@@ -55,13 +55,13 @@ pub(crate) struct Arguments {
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct Output {
-    /// Colours of errors and of the progress bar
+    /// When to use colours in errors and in the progress bar
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: ColorChoice,
     /// Print results, warnings and errors only: no progress, no log
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Log also what a command computes with, its time and its memory; `train` logs every step of `log.every`
+    /// Also print what the command computes with, its time and its memory; `train` prints every step of `log.every`
     #[arg(long, short, global = true)]
     pub(crate) verbose: bool,
 }
@@ -104,18 +104,18 @@ fn color(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Write a configuration to start from: for a task and your data, or one that is shipped
+    /// Write a configuration to start from: one for a task and your data, or a shipped one
     Init(Init),
     /// Train a model from a TOML configuration and evaluate it
     Train(Train),
-    /// Check a configuration: memory, disk, gradients, masks, and overfitting a single batch
+    /// Check a configuration: memory, disk, gradients, masks, overfitting a single batch
     Doctor(Doctor),
     /// List, verify, prune or average the checkpoints of a run
     #[command(subcommand)]
     Checkpoint(Checkpoint),
     /// Kill runs at random times, resume them, and compare them with an uninterrupted run
     VerifyResume(VerifyResume),
-    /// Train all combinations of given settings with several seeds and compare them in a table
+    /// Train all combinations of some settings with several seeds, and compare them
     Ablate(Ablate),
     /// Measure time and memory
     #[command(subcommand)]
@@ -126,9 +126,9 @@ pub(crate) enum Command {
     Forecast(Forecast),
     /// Plot the metrics of runs: loss, accuracy, learning rate, gradient norm, speed
     Plot(Plot),
-    /// Write a page of runs to look at in a browser: charts, results, samples, attention, settings
+    /// Write an HTML page about runs: charts, results, samples, attention, settings
     Report(Report),
-    /// Draw attention maps of a sequence, or over a picture
+    /// Draw the attention maps of a text, of days, or of a picture
     Attend(Attend),
     /// Translate texts with a sequence-to-sequence model
     Translate(Translate),
@@ -145,13 +145,13 @@ pub(crate) enum Command {
     Generate(Generate),
     /// Serve runs and models: live pages, a playground, and an API
     Serve(Serve),
-    /// Export a model as a folder for `transformers` or for Tealight
+    /// Export a model as a folder for `transformers`, for ONNX runtimes, or for Tealight
     Export(Export),
     /// List the devices that this build can use, and why others are unavailable
     Devices(Devices),
     /// Describe this build and this machine, to paste into a bug report
     Info(Info),
-    /// Show the parameters and cost of a configuration or run, or all available kinds
+    /// Show parameters and cost of a configuration or run, or list all available kinds
     Inspect(Inspect),
     /// Explain a setting: its meaning, type, default, kinds, and an example
     Explain(Explain),

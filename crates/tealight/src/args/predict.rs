@@ -59,7 +59,7 @@ pub(crate) struct Translate {
         conflicts_with_all = ["temperature", "top_k", "seed"]
     )]
     pub(crate) beams: Option<usize>,
-    /// Length normalisation of beam scores: 0 is none, 1 is roughly the mean per token
+    /// Power of the length by which beam scores are divided: 0 is none, 1 is roughly the mean per token
     #[arg(
         long,
         value_name = "A",
@@ -93,8 +93,8 @@ Examples:
   tealight classify folder --file pairs.csv
   tealight classify runs/shapes one.png other.jpg pictures/ --top-k 2 --json
 
-Scores are those of the text-classification and image-classification pipelines of transformers: probabilities of \
-classes, a probability of each of several labels, or the number of a regression.";
+Scores are those of the text-classification and image-classification pipelines of transformers: a probability for \
+each class, for each label if a text may have several, or the predicted number of a regression.";
 
 #[derive(Args, Debug)]
 #[command(after_help = CLASSIFY_EXAMPLES)]
@@ -103,21 +103,21 @@ pub(crate) struct Classify {
     pub(crate) model: Model,
     #[command(flatten)]
     pub(crate) computation: Computation,
-    /// Texts to classify, or pictures: PNG and JPEG files, or folders of them; `-` reads one per line from standard
+    /// Texts, or pictures (PNG and JPEG files, or folders of them); `-` reads one text or path per line from standard
     /// input
     #[arg(value_name = "TEXT|PICTURE", required_unless_present = "file")]
     pub(crate) texts: Vec<String>,
-    /// Second text of a pair, once for each text
+    /// Second text of a pair; give the option once for each text
     #[arg(long, value_name = "TEXT")]
     pub(crate) pair: Vec<String>,
-    /// Read texts from this file: from the fields `text` and, for pairs, `text_pair` of a .jsonl or .csv (or those that
-    /// the run has in `[task.data]`), one text per line from another; or one path of a picture per line
+    /// Read this file: a .jsonl or .csv with the fields `text` and, for pairs, `text_pair` (or the fields that
+    /// `[task.data]` of the run names), or another file with one text or one picture path per line
     #[arg(long)]
     pub(crate) file: Option<PathBuf>,
-    /// Number of labels, the likeliest first [default: all for a text, 5 for a picture]
+    /// Number of labels to print, the most probable first [default: all for a text, 5 for a picture]
     #[arg(long, value_name = "K", value_parser = positive::<usize>)]
     pub(crate) top_k: Option<usize>,
-    /// Print JSON: one object for texts; for pictures the format of the image-classification pipeline of transformers
+    /// Print JSON: for texts one object, for pictures the format of the image-classification pipeline of transformers
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -128,8 +128,8 @@ Examples:
   tealight embed runs/diary --file sentences.txt --npy sentences.npy
   tealight embed folder \"How is the weather?\" --similar sentences.txt --top-k 3
 
-A folder of sentence-transformers states its pooling; the vectors are those of its `encode`. Other models take the \
-mean of all tokens.";
+If MODEL is a folder of sentence-transformers, which states its pooling, the vectors are those of its `encode`. For \
+other models, the vector of a text is the mean over all tokens.";
 
 #[derive(Args, Debug)]
 #[command(after_help = EMBED_EXAMPLES)]
@@ -144,25 +144,25 @@ pub(crate) struct Embed {
     /// Read one text per line from this file
     #[arg(long)]
     pub(crate) file: Option<PathBuf>,
-    /// Pooling of the tokens: mean, cls or max [default: that of the folder, else mean]
+    /// How the vectors of the tokens become one: mean, cls or max [default: as the folder says, else mean]
     #[arg(long, value_name = "KIND", value_parser = named::<Pooling>)]
     pub(crate) pooling: Option<Pooling>,
-    /// Give vectors length 1 [default: as the folder says, else not]
+    /// Normalise the vectors to length 1 [default: as the folder says, else no]
     #[arg(long)]
     pub(crate) normalize: bool,
-    /// Leave vectors as they are pooled
+    /// Do not normalise the vectors, even if the folder says so
     #[arg(long, conflicts_with = "normalize")]
     pub(crate) no_normalize: bool,
-    /// Put a prompt of the folder before each text, by its name [default: that of the folder]
+    /// Name of the folder's prompt to put before each text [default: as the folder says]
     #[arg(long, value_name = "NAME")]
     pub(crate) prompt: Option<String>,
     /// Write the vectors to this file in NumPy's format: float32 (n, dim)
     #[arg(long, value_name = "FILE")]
     pub(crate) npy: Option<PathBuf>,
-    /// Instead of vectors, print the nearest texts of this file, one per line, with their cosine
+    /// Instead of vectors, print for each text the nearest lines of this file, with their cosine
     #[arg(long, value_name = "FILE")]
     pub(crate) similar: Option<PathBuf>,
-    /// Number of nearest texts
+    /// Number of nearest lines
     #[arg(
         long,
         value_name = "K",
@@ -171,7 +171,7 @@ pub(crate) struct Embed {
         requires = "similar"
     )]
     pub(crate) top_k: usize,
-    /// Prompt of the texts of `--similar` [default: that of the others]
+    /// Name of the prompt for the lines of `--similar` [default: that of the texts]
     #[arg(long, value_name = "NAME", requires = "similar")]
     pub(crate) similar_prompt: Option<String>,
     /// Print a JSON object for each text
@@ -204,7 +204,7 @@ pub(crate) struct FillMask {
     /// Number of candidates per mask
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = positive::<usize>)]
     pub(crate) top_k: usize,
-    /// Score only these words
+    /// Score only these words, in place of the whole vocabulary
     #[arg(long, value_name = "WORD,…", value_delimiter = ',')]
     pub(crate) targets: Vec<String>,
     /// Print JSON in the format of the fill-mask pipeline of transformers
@@ -226,7 +226,7 @@ pub(crate) struct Generate {
     pub(crate) model: Model,
     #[command(flatten)]
     pub(crate) computation: Computation,
-    /// Start of the text, may be empty; `-` reads it from standard input
+    /// Start of the text, which may be empty; `-` reads it from standard input
     #[arg(value_name = "PROMPT", default_value = "")]
     pub(crate) prompt: String,
     /// Maximum number of generated tokens
@@ -256,7 +256,7 @@ pub(crate) struct Generate {
         allow_negative_numbers = true
     )]
     pub(crate) repetition_penalty: f64,
-    /// Stop before this text (may be repeated)
+    /// Stop when this text would be written, and leave it out (may be repeated)
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
     /// Number of texts to generate in parallel

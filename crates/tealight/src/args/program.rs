@@ -20,7 +20,7 @@ pub(crate) struct Devices {
 
 #[derive(Args, Debug)]
 pub(crate) struct Man {
-    /// The folder; pages that are there are replaced
+    /// Output folder; existing pages are replaced
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
 }

@@ -17,16 +17,16 @@ The API has the task schema of Hugging Face (`POST /models/NAME`) and OpenAI's `
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Serve {
-    /// Runs, models (exported folders, Hugging Face folders or names in its cache), or directories that hold them
+    /// Runs, models (exported folders, Hugging Face folders, or names in Hugging Face's cache), or directories with them
     #[arg(value_name = "RUN|MODEL|DIRECTORY", required = true, value_hint = ValueHint::DirPath)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Address or name to listen on; one that other machines can reach requires a token
+    /// Address or host name to listen on; if other machines can reach it, a token is required
     #[arg(long, default_value = "127.0.0.1")]
     pub(crate) host: String,
     /// Port; 0 takes a free one
     #[arg(long, default_value_t = 8080)]
     pub(crate) port: u16,
-    /// Secret that every request must carry [default: the variable TEALIGHT_TOKEN]
+    /// Secret that every request must contain [default: the environment variable TEALIGHT_TOKEN]
     #[arg(long)]
     pub(crate) token: Option<String>,
     #[command(flatten)]

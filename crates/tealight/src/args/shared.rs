@@ -45,7 +45,7 @@ pub(crate) struct TrainedRun {
 /// A trained model: a run or a folder.
 #[derive(Args, Debug)]
 pub(crate) struct Model {
-    /// A run, a checkpoint, an exported folder, a Hugging Face model folder, or the name of one in its cache
+    /// A run, a checkpoint, an exported folder, a Hugging Face folder, or the name of a model in Hugging Face's cache
     #[arg(value_name = "MODEL", add = ArgValueCompleter::new(complete::run))]
     pub(crate) path: PathBuf,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub(crate) struct Weights {
 /// The number format that a trained model computes in.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Computation {
-    /// Number format: f32, tf32 (a GPU), or bf16 (a GPU, or a CPU with instructions for it)
+    /// Number format: f32, tf32 (GPUs only), or bf16 (GPUs, and CPUs with bf16 instructions)
     #[arg(long, value_parser = precision, default_value = "f32")]
     pub(crate) precision: Precision,
 }
@@ -76,7 +76,7 @@ pub(crate) fn precision(text: &str) -> Result<Precision, String> {
     named(text)
 }
 
-/// Parses a word that stands for a value.
+/// Parses the name of a value.
 pub(crate) fn named<T: Named>(text: &str) -> Result<T, String> {
     T::ALL.iter().find(|value| value.name() == text).copied().ok_or_else(|| {
         let names: Vec<_> = T::ALL.iter().map(|value| value.name()).collect();
@@ -95,17 +95,17 @@ pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
     number(text, |number| number.is_finite() && number >= 0., "a number, 0 or more")
 }
 
-/// Parses the share of a whole that is never empty.
+/// Parses a fraction in (0, 1].
 pub(crate) fn positive_share(text: &str) -> Result<f64, String> {
     number(text, |share| share > 0. && share <= 1., "a number above 0 and at most 1")
 }
 
-/// Parses a share that may be 0.
+/// Parses a fraction in [0, 1].
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     number(text, |share| (0. ..=1.).contains(&share), "a number from 0 to 1")
 }
 
-/// Parses a number that `is_valid`, which is told as `what`.
+/// Parses a number that `is_valid` accepts; the error describes this rule by `what`.
 pub(crate) fn number(
     text: &str,
     is_valid: impl FnOnce(f64) -> bool,
@@ -128,8 +128,7 @@ pub(crate) fn warm_up_steps(text: &str) -> Result<usize, String> {
     integer(text, 0..=MAX_REPEATS)
 }
 
-/// Parses a number of threads or of parallel texts. The upper limit keeps a typing error from
-/// exhausting the machine.
+/// Parses a number of threads or of parallel texts. The upper limit keeps a typing error from exhausting the machine.
 pub(crate) fn parallelism(text: &str) -> Result<usize, String> {
     integer(text, 1..=1024)
 }

@@ -39,10 +39,10 @@ pub(crate) struct TrainTokenizer {
     /// Maximum vocabulary size [default: 8000]
     #[arg(long, value_name = "N", value_parser = positive::<usize>)]
     pub(crate) vocab_size: Option<usize>,
-    /// Minimum frequency of a merged pair, and of a character of the alphabet
+    /// Minimum frequency of a pair to be merged, and of a character to be in the alphabet
     #[arg(long, value_name = "N", value_parser = positive::<usize>)]
     pub(crate) min_frequency: Option<usize>,
-    /// Convert to lower case
+    /// Convert texts to lower case
     #[arg(long)]
     pub(crate) lowercase: bool,
     /// Strip combining marks: é becomes e, but also が becomes か

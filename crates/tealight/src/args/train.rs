@@ -19,10 +19,10 @@ pub(crate) struct Train {
     /// Override a setting: `--set model.n_heads=1` (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE", add = ArgValueCompleter::new(complete::setting))]
     pub(crate) overrides: Vec<String>,
-    /// Leave out files that are no pictures, and tell how many: `--set task.data.skip_broken=true`
+    /// Leave out files that cannot be read as pictures, and print how many: `--set task.data.skip_broken=true`
     #[arg(long)]
     pub(crate) skip_broken: bool,
-    /// Resume the last run of this configuration, by name and settings, from its last checkpoint
+    /// Resume the last run with the name and the settings of this configuration, from its last checkpoint
     #[arg(long)]
     pub(crate) resume: bool,
     /// Device: cpu, cuda, cuda:N, metal or metal:N
@@ -34,22 +34,22 @@ pub(crate) struct Train {
     /// Save a checkpoint and stop after this step, counted from the start of the run; continue with `--resume`
     #[arg(long, value_name = "STEP")]
     pub(crate) stop_after: Option<u64>,
-    /// Save a checkpoint and stop when this time is over: `2h`, `90min`, `1h 30m`
+    /// Save a checkpoint and stop after this time: `2h`, `90min`, `1h 30m`
     #[arg(long, value_name = "TIME")]
     pub(crate) time_limit: Option<humantime::Duration>,
-    /// Save a checkpoint and stop when the process of this id, which started this one, has ended; set by `ablate`
+    /// Save a checkpoint and stop when the parent process PID exits; `ablate` sets it
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) parent: Option<u32>,
-    /// Train even if the estimated memory or disk space does not suffice
+    /// Train even if the estimated memory or disk space is not enough
     #[arg(long)]
     pub(crate) force: bool,
-    /// Name of the run's directory [default: name of the configuration file; with `-`, the kind of its task]
+    /// Name of the run's directory [default: that of the configuration file; with `-`, the kind of the task]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Parent directory of all runs
+    /// Directory with all runs
     #[arg(long, value_name = "DIR", default_value = "runs", value_hint = ValueHint::DirPath)]
     pub(crate) runs: PathBuf,
-    /// Print one JSON object at the end in place of the table: the run, how it ended, and its final evaluation or error
+    /// Print one JSON object at the end instead of the table: the run, how it ended, and its final evaluation or error
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Train {
 pub(crate) struct Evaluate {
     #[command(flatten)]
     pub(crate) run: TrainedRun,
-    /// Number format: f32, tf32 (a GPU), or bf16 (a GPU, or a CPU with instructions for it) [default: that of the run]
+    /// Number format: f32, tf32 (GPUs only), or bf16 (GPUs, and CPUs with bf16 instructions) [default: that of the run]
     #[arg(long, value_parser = precision)]
     pub(crate) precision: Option<Precision>,
     /// Use the weights of this exported or averaged model instead of a checkpoint

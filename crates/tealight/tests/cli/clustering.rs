@@ -56,7 +56,7 @@ fn processes_that_do_not_divide_the_micro_batches_are_refused_once() -> Result {
     let Some(mut command) = mpirun(&folder, 3, &args) else { return Ok(()) };
     let Outcome { code, stderr, .. } = Outcome::of(&mut command)?;
     assert_ne!(code, Some(0));
-    let rule = "cannot be divided among 3; the nearest that can: 3 and 6";
+    let rule = "3 processes cannot share 4 evenly; the nearest that can be shared: 3 and 6";
     assert_eq!(stderr.matches(rule).count(), 1, "{stderr}");
     assert!(!folder.path("runs").exists());
     Ok(())

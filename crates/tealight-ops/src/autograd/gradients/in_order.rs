@@ -9,8 +9,8 @@ use crate::backend::buffer::{View, contiguous, tensor, unwritten};
 use crate::backend::choice::dispatch;
 use crate::backend::element::Element;
 
-/// The sum of `terms`, of one shape and dtype. They are put on a stack, one after the other; `additions` says for each
-/// how often the upper two numbers on the stack are then replaced by their sum.
+/// The sum of `terms`, of one shape and dtype. The terms go onto a stack, one after the other; after each term, the
+/// upper two numbers on the stack are replaced by their sum, as often as `additions` says for this term.
 ///
 /// ```text
 /// additions of a, b, c, d     sum
@@ -88,7 +88,7 @@ fn add_up<T: Element>(
 ) -> Result<()> {
     const BLOCK: usize = 2048;
     let terms = terms.iter().map(|term| View::<T>::of(term)).collect::<Result<Vec<_>>>()?;
-    // The lowest number of the stack is in `total`, the others are here.
+    // The lowest number of the stack is in `total`, the numbers above it are here.
     let mut above = vec![[T::ZERO; BLOCK]; n_kept - 1];
     for (number, lowest) in total.chunks_mut(BLOCK).enumerate() {
         let (start, n) = (number * BLOCK, lowest.len());

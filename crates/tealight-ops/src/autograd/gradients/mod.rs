@@ -14,7 +14,7 @@
 //! another pass over all gradients. A tensor as the factor can change between replays of a CUDA graph, and
 //! needs no synchronisation.
 //!
-//! Clipping by the global norm is that of Pascanu et al. 2013, <https://arxiv.org/abs/1211.5063>:
+//! Clipping by the global norm follows Pascanu et al. 2013, <https://arxiv.org/abs/1211.5063>:
 //!
 //! ```text
 //! g ← g · min(1, max_norm / (‖g‖ + 10⁻⁶))
@@ -166,8 +166,8 @@ impl Gradients {
         Ok(())
     }
 
-    /// The sum of the squares of each gradient, accumulated in f64; `None` where there is no gradient. Each is a
-    /// function of its gradient alone. Synchronises with the GPU.
+    /// The sum of the squares of each gradient, accumulated in f64; `None` where there is no gradient. Each sum depends
+    /// on its gradient alone. Synchronises with the GPU.
     pub fn sums_of_squares(&self) -> Result<Vec<Option<f64>>> {
         let mut sums = vec![None; self.entries.len()];
         let all: Vec<_> =

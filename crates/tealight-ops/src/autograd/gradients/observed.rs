@@ -13,12 +13,12 @@ use crate::autograd::graph::walk::{Walk, observed_gradients};
 /// [`backward_scaled`](super::backward_scaled) that calls `on_final` once for each parameter, with its place among the
 /// parameters, as soon as its gradient is final.
 ///
-/// Parameters come in the order in which the pass finishes them, roughly from the loss to the input. Those of one
-/// operation come in the order of the parameters. Parameters without a gradient come last, with `None`. Processes that
-/// run the same operations see the same order.
+/// Parameters come in the order in which the pass finishes them, roughly from the loss to the input. If one operation
+/// finishes several of them, they come in the order of the parameters. Parameters without a gradient come last, with
+/// `None`. Processes that run the same operations see the same order.
 ///
-/// The tensors are those of the [`Gradients`] that the pass returns. Their elements may be shared with gradients that
-/// the pass has yet to read, so they must not be changed in place before it ends.
+/// The [`Gradients`] that the pass returns hold the same tensors. Gradients that the pass has yet to read may share
+/// their elements, so they must not be changed in place before the pass ends.
 ///
 /// # Errors
 /// As [`backward`](super::backward); the first error of `on_final`, which ends the pass; or if a part of
@@ -47,11 +47,11 @@ struct UnreportedParameter {
     variable: TensorId,
 }
 
-/// What a pass has yet to report.
+/// The parameters that a pass has yet to report.
 struct Report<F> {
-    /// The next one last.
+    /// In reverse order: the parameter that is reported next is the last.
     waiting: Vec<UnreportedParameter>,
-    /// Those that everything has run for, and that have received no gradient.
+    /// Parameters without a gradient, although every node that reads them has run.
     without_gradient: Vec<UnreportedParameter>,
     on_final: F,
 }
@@ -84,7 +84,7 @@ impl<F: FnMut(usize, Option<&Tensor>) -> Result<()>> Report<F> {
         Ok(())
     }
 
-    /// Reports all others at the end of the pass.
+    /// Reports all remaining parameters at the end of the pass.
     fn finish<'a>(mut self, gradient: impl Fn(TensorId) -> Option<&'a Tensor>) -> Result<()> {
         for UnreportedParameter { place, variable, .. } in self.without_gradient {
             (self.on_final)(place, gradient(variable))?;
@@ -119,7 +119,7 @@ mod tests {
         })
     }
 
-    /// A chain of sums, of which the first and the third read the same parameter.
+    /// A chain of sums; the first and the third sum read the same parameter.
     #[test]
     fn a_report_follows_the_backward_that_completes_the_gradient() -> Result<()> {
         let number = || Var::ones((), DType::F64, &Device::Cpu);

@@ -14,7 +14,8 @@ use crate::backend::profile::{Phase, timed};
 /// |inputs| (output, |inputs, output, gradient| gradients of the inputs)
 /// ```
 ///
-/// The backward owns what it needs besides the `saved` tensors. The others are empty slices there.
+/// The backward owns everything that it needs besides the `saved` tensors. It gets empty slices for tensors that are
+/// not saved.
 pub(crate) fn fused<T: Element, B, const N: usize>(
     name: &'static str,
     inputs: [&Tensor; N],

@@ -121,8 +121,8 @@ pub(crate) fn record_linear(
     record_saving(name, inputs, value, Saved::Nothing, |_, _, gradient| backward(gradient))
 }
 
-/// A tensor of `value`, the result of `f`, that saves nothing. Its backward calls `f` again and continues from
-/// the result of that call. `reads` is what a call of `f` reads.
+/// A tensor of `value`, the result of `f`, that saves nothing. Its backward calls `f` again and continues from the
+/// result of that call. `reads` holds the variables and nodes that a call of `f` reads.
 pub(crate) fn record_recomputed(
     f: impl Fn() -> Result<Tensor> + Send + Sync + 'static,
     value: Value,
@@ -173,7 +173,7 @@ pub fn reshape(x: &Tensor, shape: impl ShapeWithOneHole) -> Result<Tensor> {
     Ok(y)
 }
 
-/// The dummy leaf of a device, one for all results there: it ends Candle's own backward.
+/// The dummy leaf of a device, at which Candle's own backward ends. All results on the device share it.
 fn dummy_leaf(device: &Device) -> Result<Var> {
     static LEAVES: Mutex<Vec<(DeviceLocation, Var)>> = Mutex::new(Vec::new());
     let location = device.location();
@@ -225,12 +225,13 @@ enum Backward {
     /// Runs the forward again and continues from its result.
     Recompute {
         forward: Box<dyn Fn() -> Result<Tensor> + Send + Sync>,
-        /// What the nodes of that run pass gradients to, besides each other.
+        /// The variables and nodes to which the nodes of that run pass gradients, besides each other.
         reads: Reads,
     },
 }
 
-/// The inputs that a backward receives, and the nodes of those that stand there without their elements.
+/// The inputs that a backward receives. Where the elements of an input are not needed, an empty stand-in takes its
+/// place, and its node is returned, too, so that it stays alive.
 fn saved_inputs(
     inputs: &[impl AsRef<Tensor>],
     saved: Saved,

@@ -39,8 +39,8 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Adds what a gradient of `tensor` is passed to. (The dummy leaf, which Candle lists below results of nodes, is
-    /// no one's parameter.)
+    /// Adds the variables and nodes to which a gradient of `tensor` is passed. (Below results of nodes, Candle also
+    /// lists the dummy leaf, which is nobody's parameter.)
     fn add(&mut self, tensor: &Tensor) {
         if tensor.is_variable() {
             self.variables.push(tensor.id());
@@ -54,7 +54,7 @@ impl Reads {
         }
     }
 
-    /// Adds what the backward of `node` passes gradients to; nothing once it has run.
+    /// Adds the variables and nodes to which the backward of `node` passes gradients; none if it has run.
     fn add_all_of(&mut self, node: &Node) {
         let recorded = node.recorded.lock().expect("invariant: no panic while the lock is held");
         let Some(recorded) = &*recorded else { return };
@@ -66,9 +66,9 @@ impl Reads {
     }
 }
 
-/// Visits what is below `tensor`, down to nodes with the number `oldest`: first the variables that `tensor` itself
-/// reads, under the number `u64::MAX`, then for each node, the highest first, its number and the variables that it
-/// reads. Returns the nodes below `oldest` that those read.
+/// Visits the graph below `tensor`, down to nodes with the number `oldest`. `visit` gets first `u64::MAX` and the
+/// variables that `tensor` itself reads, then for each node, the highest number first, its number and the variables
+/// that it reads. Returns the nodes with numbers below `oldest` that the visited nodes read.
 fn descend(
     tensor: &Tensor,
     oldest: u64,
@@ -88,8 +88,8 @@ fn descend(
     }
 }
 
-/// The lowest number of the nodes that read each variable below `loss`; `u64::MAX` for those that `loss` reads without
-/// a node in between.
+/// The lowest number of the nodes that read each variable below `loss`; `u64::MAX` for a variable that `loss` reads
+/// without a node in between.
 pub(crate) fn first_uses(loss: &Tensor) -> HashMap<TensorId, u64> {
     let mut first = HashMap::new();
     // Numbers descend, so the last one that is inserted is the lowest.

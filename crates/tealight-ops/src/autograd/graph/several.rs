@@ -13,8 +13,8 @@ use super::{Saved, Value, record_unchecked};
 use crate::autograd::nan_trace;
 use crate::backend::buffer::stored;
 
-/// Tensors of `values`, which save `inputs`. `backward` returns the gradients of `inputs` from those of the
-/// results: `None` for a result that has received no gradient.
+/// Tensors of `values`, which save `inputs`. `backward` returns the gradients of `inputs` from the gradients of the
+/// results, which are `None` for a result that has received none.
 pub(crate) fn record_all(
     name: &'static str,
     inputs: &[impl AsRef<Tensor>],
@@ -38,7 +38,8 @@ pub(crate) fn record_all(
             let is_first = gradients.iter().all(Option::is_none);
             gradients[place] = Some(gradient.clone());
             // The hub's backward runs only if the hub receives a gradient, whose value it does not read. The first
-            // result whose backward runs therefore passes an arbitrary tensor to the hub, the others none.
+            // result whose backward runs therefore passes an arbitrary tensor to the hub, and the other results pass
+            // none.
             Ok(vec![is_first.then(|| inputs[0].clone())])
         };
         record_unchecked("one of several", &[&hub], value, Saved::Inputs, store)

@@ -226,7 +226,8 @@ thread_local! {
     static RECEIVED: RefCell<Option<Vec<PendingNode>>> = const { RefCell::new(None) };
 }
 
-/// Candle's backward: the gradients of variables, and those that nodes have received.
+/// Runs Candle's backward. Returns the gradients of variables, and the nodes with the gradients that they have
+/// received.
 fn candle_backward(seed: &Tensor) -> Result<(GradStore, Vec<PendingNode>)> {
     let _enclosing = EnclosingList(RECEIVED.replace(Some(Vec::new())));
     #[expect(clippy::disallowed_methods, reason = "`tealight_ops::backward` itself")]

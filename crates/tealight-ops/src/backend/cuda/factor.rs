@@ -21,16 +21,16 @@ impl<'a> Factor<'a> {
     }
 }
 
-/// What a product is added to.
+/// The addend of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Addend {
     /// Nothing. The result may hold any numbers before.
     Zero,
-    /// What the result holds before.
+    /// The numbers that the result holds before.
     Result,
 }
 
-/// Of a product C `(batch, m, n)` = A `(batch, m, k)` B `(batch, k, n)`.
+/// The sizes of a product C `(batch, m, n)` = A `(batch, m, k)` B `(batch, k, n)`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) batch: usize,

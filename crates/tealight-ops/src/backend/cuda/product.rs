@@ -57,7 +57,7 @@ struct Strides {
 unsafe impl Plain for Strides {}
 
 impl Strides {
-    /// Of a factor that is read as `(rows, columns)`.
+    /// The strides of a factor that is read as `(rows, columns)`.
     fn of(factor: Factor<'_>, rows: usize, columns: usize) -> Result<Self> {
         let batch = long(rows * columns)?;
         Ok(if factor.is_transposed {

@@ -21,8 +21,8 @@ impl Launch<'_> {
     /// - Operands are contiguous, or their strides are among the arguments. They have as many elements as the sizes
     ///   among the arguments say: the public function has checked their shapes, and a buffer is allocated with a length
     ///   from the same sizes.
-    /// - Parameters of type `Number` get operands of the dtype that the kernel is compiled for, those of type `Wide` get
-    ///   operands of [`wide`](super::wide) of that dtype.
+    /// - Parameters of type `Number` get operands of the dtype that the kernel is compiled for, parameters of type
+    ///   `Wide` get operands of the dtype [`wide`](super::wide) of it.
     /// - Threads and blocks of the grid without an element return before they read or write. An index from a user's
     ///   data, such as a token id or a label, is compared with its bounds by the kernel; one that an earlier kernel or the
     ///   module itself has written is within them.

@@ -44,8 +44,8 @@ DEVICE double sum_of_256(double x) {
 }
 
 // Σ x² in f64 over each of the tensors of list 0: parts (slots, gridDim.x), one part per block of 256 threads. Only as
-// many blocks as the tensor's own length asks for (n_blocks in lists.rs) have a part of it; that of the others is 0, so
-// that the other tensors of the launch change no bit. Grid: (blocks per tensor, slots).
+// many blocks as the length of the tensor requires (n_blocks in lists.rs) sum a part of it; the other blocks write 0.
+// So the other tensors of the launch change no bit. Grid: (blocks per tensor, slots).
 KERNEL(sum_of_squares, Lists lists, double* parts) {
     i64 len = lists.len[blockIdx.y], n_blocks = (len + 1023) / 1024;
     n_blocks = n_blocks < 1 ? 1 : n_blocks > 256 ? 256 : n_blocks;

@@ -1,8 +1,8 @@
 //! Products whose operands are rounded to bf16 while they are packed, by AVX-512. Sums are f32.
 //!
 //! A packed element is a pair of bf16 (see [`pairs`](super::pairs)). Where the depth ends within a pair, the other half
-//! is zero in A and in B. The micro-kernel is that of f32 with pairs for elements: VDPBF16PS adds both products of a
-//! pair, first that of the upper halves.
+//! is zero in A and in B. The micro-kernel is that of f32, with pairs as elements: VDPBF16PS adds both products of a
+//! pair, first the product of the upper halves.
 
 #![expect(unsafe_code, reason = "instructions that pulp does not have, and masked loads")]
 
@@ -64,8 +64,8 @@ impl Terms<f32> for TwoProducts {
     #[inline(always)]
     fn add<S: Simd>(_: S, a: S::f32s, b: S::f32s, sum: S::f32s) -> S::f32s {
         let [a, b]: [__m512i; 2] = [cast(a), cast(b)];
-        // SAFETY: the kernel of which this is a part is used on processors with the instruction only. Vectors of one
-        // size are reinterpreted.
+        // SAFETY: this is part of a kernel that runs only on processors with the instruction. Vectors of one size are
+        // reinterpreted.
         cast(unsafe {
             let [a, b] = transmute::<[__m512i; 2], [__m512bh; 2]>([a, b]);
             _mm512_dpbf16_ps(cast(sum), a, b)
@@ -98,7 +98,7 @@ fn pack_strips(a: Matrix<'_, f32>, n_rows: usize, strips: &mut [f32]) -> Strips<
 }
 
 with_bf16! {
-    /// Columns of A that are contiguous: those of a pair are rounded together and interleaved.
+    /// For contiguous columns of A: the two columns of a pair are rounded together and interleaved.
     unsafe fn strips_of_columns(a: Matrix<'_, f32>, n_rows: usize, strips: &mut [u32]) {
         /// The number of columns by which prefetching is ahead.
         const AHEAD: usize = 16;

@@ -123,13 +123,14 @@ impl<T: Lanes> Block<'_, T> {
         }
     }
 
-    /// The strips of A that are packed at once. Of contiguous rows, one: it is then read from the first-level cache.
+    /// The number of strips of A that are packed at once. If rows are contiguous, it is one, because the strip is then
+    /// read from the first-level cache.
     fn strips_at_once(&self) -> usize {
         if self.product.a.column_stride() == 1 { 1 } else { STRIPS }
     }
 
-    /// B, packed unless it is read so few times, because A has few rows, that packing does not pay. What is converted
-    /// is always packed.
+    /// B, packed, unless A has so few rows that B is read too few times for packing to pay. If B is converted, it is
+    /// always packed.
     fn panels(&self, packed: &mut [T], n_rows: usize) -> Panels<T> {
         let width = self.kernel.width;
         let b = self.product.b.block(self.depth.clone(), self.columns.clone());

@@ -29,7 +29,7 @@ pub(super) struct Kernel<T: 'static> {
     /// `large_task`: in larger blocks A and B are packed less often, with more blocks a slow thread delays the others
     /// less.
     pub(super) large_task: usize,
-    /// The fewest rows, and the fewest columns, of C from which a kernel that converts is faster than one that does not.
+    /// A kernel that converts is faster than one that does not if C has at least this many rows and columns.
     pub(super) fewest: usize,
     /// How many times as high as wide a task's block of C is if A is not packed.
     pub(super) height: usize,

@@ -59,7 +59,7 @@ impl Conversion {
 }
 
 impl<T: Lanes> Kernels<T> {
-    /// Those of the instruction sets in use and of the precision that is asked for.
+    /// The kernels for the instruction sets in use and for the precision that the caller asks for.
     pub(super) fn current() -> Self {
         Self::new(Level::current(), Conversion::current())
     }

@@ -222,8 +222,8 @@ impl<'a, T: Lanes> Product<'a, T> {
         matches!(self.method, Method::ConvertedStrips)
     }
 
-    /// Whether the product gains more from a kernel that converts than converting its operands costs: A is packed once
-    /// for all columns of C and B once for all rows, of which there must be the `fewest`.
+    /// Whether a kernel that converts saves more time than converting the operands costs. A is packed once for all
+    /// columns of C, and B once for all rows; therefore C needs at least `fewest` of both.
     fn gains_from_conversion(&self, fewest: usize) -> bool {
         /// The least depth.
         const SHALLOWEST: usize = 32;

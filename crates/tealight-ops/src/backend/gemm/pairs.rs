@@ -2,10 +2,10 @@
 //! upper half that at the next depth.
 //!
 //! Rounding is to nearest, ties to even; denormal numbers become zero (VCVTNE2PS2BF16). An element is packed as one
-//! bf16, or split into three parts whose sum is the element: each is the bf16 nearest to what the parts before leave.
-//! Three times 8 significant bits hold the 24 of an f32. What of an element is below the smallest normal number
-//! (1.2e-38) is lost. The parts of an infinite element, and of one above 3.39e38, which bf16 rounds to infinity, are
-//! infinite and not a number.
+//! bf16, or split into three parts whose sum is the element: each part is the bf16 nearest to the element minus the
+//! parts before it. Three times 8 significant bits hold the 24 of an f32. Bits of an element below the smallest normal
+//! number (1.2e-38) are lost. The parts of an infinite element, and of one above 3.39e38, which bf16 rounds to
+//! infinity, are infinite and not a number.
 
 #![expect(unsafe_code, reason = "instructions that pulp does not have, and masked loads")]
 
@@ -27,7 +27,7 @@ use crate::backend::simd::bf16::parts;
 /// Elements of a vector.
 pub(super) const LANES: usize = 16;
 
-/// A function compiled with these instructions and those of pulp's V4.
+/// A function compiled with these instructions and the instructions of pulp's V4.
 macro_rules! with_bf16 {
     ($(#[$doc:meta])* $visibility:vis unsafe fn $($signature:tt)*) => {
         $(#[$doc])*
@@ -42,7 +42,7 @@ macro_rules! with_bf16 {
 pub(super) use with_bf16;
 
 with_bf16! {
-    /// The parts of 32 elements of a line from `at` on. What lies outside is zero.
+    /// The parts of 32 elements of a line from `at` on. Elements outside of the line are zero.
     #[inline]
     pub(super) unsafe fn pairs_of_line<const PARTS: usize>(line: &[f32], at: usize) -> [__m512i; PARTS] {
         if let Some(whole) = line.get(at..).and_then(|rest| rest.first_chunk::<{ 2 * LANES }>()) {
@@ -61,8 +61,8 @@ with_bf16! {
 }
 
 with_bf16! {
-    /// The bf16 nearest to the elements of both vectors, those of `first` in the lower half. Then, part by part, the
-    /// bf16 nearest to what the parts before leave of the elements.
+    /// The parts of the elements x of both vectors: part i is bf16(x − earlier parts). Parts of `first` are in the
+    /// lower half.
     #[inline]
     pub(super) unsafe fn split<const PARTS: usize>(mut first: __m512, mut second: __m512) -> [__m512i; PARTS] {
         let mut parts = [_mm512_setzero_si512(); PARTS];
@@ -90,7 +90,7 @@ with_bf16! {
 }
 
 with_bf16! {
-    /// The lanes of the mask, or zeros if the line is not `there`. The others are zero.
+    /// The lanes of the mask, or zeros if the line is not `there`. Lanes outside of the mask are zero.
     #[inline]
     pub(super) unsafe fn load(from: *const f32, mask: u16, there: bool) -> __m512 {
         // SAFETY: the caller guarantees that the elements of the mask can be read if the line is there.

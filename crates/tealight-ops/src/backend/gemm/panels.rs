@@ -33,7 +33,7 @@ pub(super) fn pack_panels<const PARTS: usize>(b: Matrix<'_, f32>, panels: &mut [
 }
 
 with_bf16! {
-    /// Rows of B that are contiguous: those of a pair are rounded together and interleaved.
+    /// For contiguous rows of B: the two rows of a pair are rounded together and interleaved.
     unsafe fn panels_of_rows<const PARTS: usize>(b: Matrix<'_, f32>, panels: &mut [u32]) {
         /// The number of rows by which prefetching is ahead.
         const AHEAD: usize = 16;
@@ -90,7 +90,8 @@ with_bf16! {
 }
 
 with_bf16! {
-    /// The parts of 32 elements from `at` on of each of 16 rows from `first` on. What lies outside is zero.
+    /// The parts of 32 elements from `at` on of each of 16 rows from `first` on. Elements outside of the matrix are
+    /// zero.
     #[inline]
     unsafe fn pairs_of_lines<const PARTS: usize>(
         rows: &Matrix<'_, f32>,
@@ -120,7 +121,7 @@ with_bf16! {
     }
 }
 
-/// Pairs of a panel of B: those of its depth, and those that it is padded with.
+/// The number of pairs in a panel of B, including the pairs that pad its depth.
 fn n_pairs<const PARTS: usize>(b: &Matrix<'_, f32>, panels: &[u32]) -> usize {
     panels.len() / (b.columns().next_multiple_of(WIDTH) * PARTS)
 }

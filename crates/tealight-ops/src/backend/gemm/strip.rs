@@ -51,7 +51,7 @@ pub(super) struct NextRows<T> {
 
 impl<T> NextRows<T> {
     /// The rows that tile number `tile` of `n_tiles` prefetches, if the next strip has `n_rows`. Each tile takes two;
-    /// if that is too few, the others are not prefetched.
+    /// if that is too few, the remaining rows are not prefetched.
     #[inline(always)]
     pub(super) fn rows(&self, tile: usize, n_tiles: usize, n_rows: usize) -> [*const T; 2] {
         let row = |i: usize| self.first.wrapping_add(i * self.row_stride);
@@ -80,7 +80,7 @@ pub(super) struct Strips<T> {
     pub(super) stride: usize,
 }
 
-/// What an element of A and one of B add to a sum.
+/// The terms that an element of A and an element of B add to a sum.
 pub(super) trait Terms<T: Lanes> {
     fn add<S: Simd>(simd: S, a: T::Vector<S>, b: T::Vector<S>, sum: T::Vector<S>) -> T::Vector<S>;
 }

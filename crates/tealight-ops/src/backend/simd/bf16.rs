@@ -25,10 +25,10 @@ impl Bf16 {
         (product_precision() == ProductPrecision::Bf16).then(Self::current).flatten()
     }
 
-    /// The fastest of the processor, if it is faster than f32.
+    /// The fastest bf16 instructions of the processor, if they are faster than f32.
     ///
-    /// Tiles are: on one thread of Granite Rapids, products reached 772 to 938 GFLOP/s by them, 145 to 181 in f32 and
-    /// 107 to 116 by VDPBF16PS, which there is slower than f32 and is used only if `TEALIGHT_SIMD` asks for it. On
+    /// Tiles are faster: on one thread of Granite Rapids, products reached 772 to 938 GFLOP/s on tiles, 145 to 181 in
+    /// f32 and 107 to 116 by VDPBF16PS. On Intel, VDPBF16PS is therefore used only if `TEALIGHT_SIMD` asks for it. On
     /// AMD's processors VDPBF16PS has twice the rate of a multiply-add in f32 (measured on Zen 5).
     pub(super) fn best() -> Option<Self> {
         let available = Self::available();
@@ -36,7 +36,7 @@ impl Bf16 {
         available.iter().rev().find(is_fast).copied()
     }
 
-    /// All that the processor has.
+    /// All bf16 instructions that the processor has.
     pub(crate) fn available() -> &'static [Self] {
         static AVAILABLE: OnceLock<Vec<Bf16>> = OnceLock::new();
         AVAILABLE.get_or_init(|| {
@@ -69,8 +69,7 @@ pub(crate) fn rounded(x: f32) -> u16 {
     (kept >> 16) as u16
 }
 
-/// The bits of the nearest bf16, and of those nearest to what the parts before leave of x. Three parts hold the 24
-/// significant bits of an f32.
+/// The bits of the parts of x: part i is bf16(x − earlier parts). Three parts hold the 24 significant bits of an f32.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn parts<const PARTS: usize>(mut x: f32) -> [u16; PARTS] {
     std::array::from_fn(|_| {

@@ -27,7 +27,7 @@ pub(crate) enum Level {
 /// The environment variable that selects the instruction set.
 const VARIABLE: &str = "TEALIGHT_SIMD";
 
-/// The instruction sets in use: the best of the processor, or those given by `TEALIGHT_SIMD`.
+/// The instruction sets in use: the best of the processor, or the sets that `TEALIGHT_SIMD` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct InUse {
     level: Level,
@@ -39,7 +39,7 @@ impl InUse {
         Self { level: Level::best(), bf16: Bf16::best() }
     }
 
-    /// Those that `name`, a value of `TEALIGHT_SIMD`, stands for, if the processor has them.
+    /// The instruction sets that `name`, a value of `TEALIGHT_SIMD`, stands for; `None` if the processor lacks one.
     fn named(name: &str) -> Option<Self> {
         let (level, bf16) = match name {
             "portable" => (Level::Portable, None),

@@ -112,7 +112,7 @@ impl<'a> KernelWeights<'a> {
     }
 }
 
-/// What the backward reads besides the inputs and the output.
+/// The data that the backward reads besides the inputs and the output.
 struct Forward {
     padding: Option<Tensor>,
     problem: [i32; 8],

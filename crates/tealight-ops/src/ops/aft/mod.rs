@@ -16,8 +16,8 @@
 //! the dominant key; here the sums outside and inside of the window are added instead.
 //!
 //! Cost: AFT-full is two products with a (q_len × kv_len) matrix, which batch and channels share, and O(q_len · kv_len)
-//! memory for w alone. The others take O(len · window · d_model) time and O(len · d_model) memory; the backward of
-//! AFT-local O(len · window) more for each example and 128 channels, for the gradient of w.
+//! memory for w alone. The other kinds take O(len · window · d_model) time and O(len · d_model) memory; the backward of
+//! AFT-local takes O(len · window) more memory for each example and 128 channels, for the gradient of w.
 
 mod band;
 mod cuda;

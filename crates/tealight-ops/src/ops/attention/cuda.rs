@@ -46,12 +46,12 @@ struct Kernels {
     threads: usize,
     /// Bytes of dynamic shared memory of the forward kernel.
     forward_bytes: usize,
-    /// The same of each backward kernel.
+    /// Bytes of dynamic shared memory of each backward kernel.
     backward_bytes: usize,
 }
 
 impl Kernels {
-    /// For operands of the dtype of `x`, on its device.
+    /// The kernels for operands of the dtype of `x`, on its device.
     fn of(problem: &Problem, x: &Tensor) -> Self {
         if x.dtype() == DType::BF16 && has_tensor_cores(x.device()) {
             return Self::on_tensor_cores(problem);
@@ -217,7 +217,7 @@ pub(super) fn attention(
     })
 }
 
-/// What the backward reads besides the operands.
+/// The data that the backward reads besides the operands.
 struct Forward {
     problem: Problem,
     attn_mask: Option<Tensor>,

@@ -21,7 +21,7 @@ const NAME: &str = "broadcast add";
 /// `x (.., v's axes)`, `v` → the shape of `x`
 ///
 /// # Errors
-/// If the last axes of `x` are not those of `v`, or the dtypes differ.
+/// If the last axes of `x` differ from the axes of `v`, or the dtypes differ.
 pub fn broadcast_add(x: &Tensor, v: &Tensor) -> Result<Tensor> {
     if !x.dims().ends_with(v.dims()) || x.dtype() != v.dtype() {
         let of = |x: &Tensor| (x.shape().clone(), x.dtype());

@@ -117,7 +117,8 @@ impl Convolution {
         Ok(gradients)
     }
 
-    /// Writes the gradient of a part's pictures, and returns what it adds to those of the weight and the bias.
+    /// Writes the gradient of a part's pictures, and returns the terms that the part adds to the gradients of the
+    /// weight and the bias.
     #[inline(always)]
     fn part<T: Lanes>(
         &self,
@@ -171,7 +172,7 @@ impl Convolution {
     }
 }
 
-/// The product of block `i`, added to those of earlier blocks.
+/// The product of block `i`, added to the products of earlier blocks.
 fn added_from<T: Lanes>(i: usize, product: Product<'_, T>) -> Product<'_, T> {
     if i == 0 { product } else { product.accumulated() }
 }

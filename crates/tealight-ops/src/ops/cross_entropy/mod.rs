@@ -31,8 +31,8 @@ pub const IGNORE_INDEX: i64 = -100;
 
 /// `logits (n, classes)`, `labels (n)` → scalar: the sum over the rows whose label is not [`IGNORE_INDEX`].
 ///
-/// Labels are of any integer dtype: u8, u32, i16, i32 or i64; those without a sign have no
-/// [`IGNORE_INDEX`]. Half-precision logits give a loss in f32. The gradient is for the logits.
+/// Labels are of any integer dtype: u8, u32, i16, i32 or i64; unsigned labels cannot be [`IGNORE_INDEX`].
+/// Half-precision logits give a loss in f32. The gradient is for the logits.
 ///
 /// # Errors
 /// If the shapes do not match, a label is not a class, or `label_smoothing` is not in [0, 1].

@@ -70,7 +70,7 @@ impl Convolution {
         [dx, sum_in_order(&by_example, weight.len())]
     }
 
-    /// The elements that place `j` of the kernel writes, and those that it reads.
+    /// The elements that place `j` of the kernel writes, and the elements that it reads.
     #[inline(always)]
     fn shift(&self, plane: usize, kernel: usize, j: usize) -> (Range<usize>, Range<usize>) {
         let (ahead, behind) = (j.saturating_sub(kernel / 2), (kernel / 2).saturating_sub(j));

@@ -33,7 +33,7 @@ pub(super) fn convolution(x: &Tensor, weight: &Tensor, mask: Option<&Tensor>) ->
         n_heads: int(n_heads)?,
         kernel: int(kernel)?,
     };
-    // The convolution of `x`; with the kernel reversed, the gradient of `x` from that of the result.
+    // The convolution of `x`; with the kernel reversed, the gradient of `x` from the gradient of the result.
     let convolve =
         move |x: &Tensor, weight: &Tensor, padding: Option<&Tensor>, is_reversed: bool| {
             let mut y = Buffer::like(x)?;

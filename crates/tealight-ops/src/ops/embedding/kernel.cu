@@ -38,8 +38,8 @@ KERNEL(begin_ids, const u32* counts, u32* begins, u32* next, i64 vocab_size) {
     if (threadIdx.x == blockDim.x - 1) begins[vocab_size] = begin;
 }
 
-// Groups the positions by id: those of an id are at begins[id]..begins[id + 1], in any order. Grid: one thread per
-// position.
+// Groups the positions by id: the positions of an id are at begins[id]..begins[id + 1], in any order. Grid: one thread
+// per position.
 KERNEL(place_ids, const i64* ids, u32* next, u32* positions, i64 n, i64 vocab_size) {
     i64 i = element();
     if (i < n && ids[i] >= 0 && ids[i] < vocab_size) positions[atomicAdd(&next[ids[i]], 1u)] = u32(i);

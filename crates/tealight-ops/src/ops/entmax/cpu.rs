@@ -56,7 +56,7 @@ fn backward<T: Element>(
     )
 }
 
-/// Of each row: z = `scale` · (x − max x), y = `power`([z − τ]₊).
+/// For each row: z = `scale` · (x − max x), y = `power`([z − τ]₊).
 #[inline(always)]
 fn entmax<T: Element>(
     x: &[T],

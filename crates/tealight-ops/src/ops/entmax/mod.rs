@@ -11,12 +11,11 @@
 //! ```
 //!
 //! Sparsemax is the Euclidean projection onto the simplex (Martins and Astudillo 2016,
-//! <https://arxiv.org/abs/1602.02068>, Algorithm 1 and eq. (14)); 1.5-entmax lies half way between
-//! it and softmax (Peters, Niculae and Martins 2019, <https://arxiv.org/abs/1905.05702>). Both are
-//! continuous. Where an element enters the support, sparsemax has a kink; the derivative there is that of
-//! the smaller support. The CPU loops remove, pass by pass, elements that cannot be in the support, until
-//! the rest is the support or is sorted (Martins' Algorithm 1, Peters' Algorithm 2). The definition finds τ
-//! by bisection (Peters' Algorithm 1), which runs on every device.
+//! <https://arxiv.org/abs/1602.02068>, Algorithm 1 and eq. (14)); 1.5-entmax lies half way between it and softmax
+//! (Peters, Niculae and Martins 2019, <https://arxiv.org/abs/1905.05702>). Both are continuous. Where an element enters
+//! the support, sparsemax has a kink; its derivative there is the one for the smaller support. The CPU loops remove,
+//! pass by pass, elements that cannot be in the support, until the rest is the support or is sorted (Martins' Algorithm
+//! 1, Peters' Algorithm 2). The definition finds τ by bisection (Peters' Algorithm 1), which runs on every device.
 //!
 //! An element of −∞ gets weight 0; a row of −∞ alone gives zeros and has a gradient of zero. τ is computed
 //! for z − max z, so that large scores lose no precision.

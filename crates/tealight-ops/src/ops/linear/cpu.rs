@@ -52,7 +52,7 @@ impl<'a, T: Lanes> Weights<'a, T> {
 /// How a gradient is computed, and its shape.
 pub(crate) type Gradient<'a, T> = (Product<'a, T>, (usize, usize));
 
-/// Computes those of `gradients` that are needed, in one list of products.
+/// Computes the needed ones among `gradients`, in one list of products.
 pub(crate) fn computed<'a, T: Lanes>(
     gradients: impl Iterator<Item = (Option<Gradient<'a, T>>, bool)>,
 ) -> Vec<Option<Vec<T>>> {
@@ -70,8 +70,9 @@ pub(crate) fn computed<'a, T: Lanes>(
     results
 }
 
-/// Computes the gradients that are needed of a chunk of rows that begins at row `first`: those of its rows of x, and
-/// what it adds to the gradients of parameters. `results` are the gradients of x and of the parameters, in this order.
+/// Computes the needed gradients of a chunk of rows that begins at row `first`: the gradients of its rows of x, and the
+/// terms that it adds to the gradients of the parameters. `results` are the gradients of x and of the parameters, in
+/// this order.
 pub(crate) fn add_chunk<'a, T: Lanes>(
     results: &mut [Option<Vec<T>>],
     first: usize,
@@ -113,8 +114,8 @@ pub(super) fn forward<T: Lanes>(x: &Tensor, maps: &[Map<'_>]) -> Result<Vec<Vec<
     Ok(results)
 }
 
-/// The gradients of x and of each weight and bias, in this order, where they are needed. `gradients` are
-/// those of the results; a map whose result has none gives none to its weight and bias.
+/// The gradients of x and of each weight and bias, in this order, where they are needed. `gradients` are the gradients
+/// of the results; if a result has none, the weight and the bias of its map have none, either.
 pub(super) fn backward<T: Lanes>(
     x: &Tensor,
     maps: &[Map<'_>],

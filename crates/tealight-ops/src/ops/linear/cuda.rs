@@ -30,7 +30,7 @@ pub(super) fn linear(x: &Tensor, map: Map<'_>) -> Result<Tensor> {
     })
 }
 
-/// Of the inputs that need one.
+/// The gradients of the inputs that need one.
 fn gradients(inputs: &[Tensor], g: &Tensor) -> Result<Vec<Option<Tensor>>> {
     let (x, weight) = (&inputs[0], &inputs[1]);
     let (n, k) = weight.dims2()?;

@@ -14,7 +14,8 @@ pub(super) struct Scan {
     pub(super) padding: Vec<u8>,
 }
 
-/// What the key gradients need of a query: the shift cᵢ, 1/aᵢᵀz̃ᵢ (0 for a query that reads nothing), and gᵢ·outᵢ.
+/// The numbers of a query that the key gradients need: the shift cᵢ, 1/aᵢᵀz̃ᵢ (0 for a query that reads nothing), and
+/// gᵢ·outᵢ.
 struct QueryNormaliser<T> {
     shift: T,
     scale: T,

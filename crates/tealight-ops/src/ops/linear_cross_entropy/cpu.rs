@@ -23,7 +23,7 @@ pub(super) struct Targets {
 pub(super) struct Outcome<T> {
     pub(super) loss: f64,
     pub(super) hits: usize,
-    /// Of x, W and b (if there is one), where they are needed.
+    /// The gradients of x, W and b (if there is one), where they are needed.
     pub(super) gradients: Vec<Option<Vec<T>>>,
 }
 

@@ -7,9 +7,9 @@
 //! d = dloss / dlogits,   dx = d W,   dW = dᵀ x,   db = Σ d                          Σ over the rows
 //! ```
 //!
-//! The forward also computes the gradients, while a chunk's logits exist, and keeps them for the backward,
-//! which scales them. They take less memory than the logits would if there are more rows than features.
-//! Cost: that of [`linear`](mod@crate::ops::linear), forward and backward, and one pass over the logits.
+//! The forward also computes the gradients, while a chunk's logits exist, and keeps them for the backward, which scales
+//! them. If there are more rows than features, they take less memory than the logits would. Cost: that of
+//! [`linear`](mod@crate::ops::linear), forward and backward, and one pass over the logits.
 
 mod cpu;
 pub mod reference;

@@ -56,7 +56,7 @@ fn lanes_of<T: Element>(x: &[T]) -> [T; LANES] {
     })
 }
 
-/// Writes as many of `lanes` as `y` has room for: those behind the last channel are of the next pixel.
+/// Writes as many of `lanes` as `y` has room for: lanes behind the last channel belong to the next pixel.
 #[inline(always)]
 fn store<T: Copy>(lanes: [T; LANES], y: &mut [T]) {
     match y.first_chunk_mut() {
@@ -65,7 +65,7 @@ fn store<T: Copy>(lanes: [T; LANES], y: &mut [T]) {
     }
 }
 
-/// Replaces what is smaller than `x`. A NaN stays, and replaces anything else.
+/// Replaces elements that are smaller than `x`. A NaN stays, and replaces any number.
 #[inline(always)]
 fn larger<T: Element>(best: &mut [T; LANES], at: &mut [u32; LANES], x: [T; LANES], place: u32) {
     for ((best, at), x) in best.iter_mut().zip(at).zip(x) {

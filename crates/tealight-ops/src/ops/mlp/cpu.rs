@@ -40,7 +40,7 @@ impl<'a, T: Lanes> Operands<'a, T> {
         (self.n_rows, self.up.n_outputs)
     }
 
-    /// The rows of a chunk, about 2²¹ elements of u: what is computed of a chunk is still in the cache when it is read.
+    /// The rows of a chunk, about 2²¹ elements of u: the results of a chunk are still in the cache when they are read.
     fn chunks(&self) -> impl Iterator<Item = Range<usize>> {
         const ELEMENTS: usize = 1 << 21;
         let (n_rows, inner) = self.inner();
@@ -120,8 +120,8 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
         (y, u)
     }
 
-    /// The gradients of the inputs of [`Operands::of`], where they are needed. `u` is that of
-    /// [`Self::forward`].
+    /// The gradients of the inputs of [`Operands::of`], where they are needed. `u` is the `u` that [`Self::forward`]
+    /// returns.
     pub(super) fn backward(
         &self,
         operands: &Operands<'_, T>,
@@ -150,7 +150,7 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
         Ok(results)
     }
 
-    /// Writes du of a chunk, of which `dh` is the gradient of h, and overwrites u with h.
+    /// Writes du of a chunk, computed from `dh`, the gradient of h, and overwrites u with h.
     fn store_inner_gradient(
         &self,
         rows: &Range<usize>,

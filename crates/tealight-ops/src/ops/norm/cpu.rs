@@ -4,7 +4,7 @@ use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel::{LANES, block_len, fold, run, sum, sum_in_order};
 
-/// What is subtracted from a row before it is scaled.
+/// The number that is subtracted from a row before the row is scaled.
 #[derive(Clone, Copy)]
 pub(super) enum Centre {
     Mean,
@@ -119,7 +119,7 @@ impl<T: Element> Parameters<T> {
         Self { weight: vec![T::ZERO; width], bias: vec![T::ZERO; width] }
     }
 
-    /// Adds those of one row; returns Σ h and Σ h ⊙ x̂.
+    /// Adds the gradients of one row; returns Σ h and Σ h ⊙ x̂.
     #[inline(always)]
     fn add(&mut self, x: &[T], weight: &[T], g: &[T], row: Row<T>) -> (T, T) {
         let mut sums = Sums { h: [T::ZERO; LANES], slope: [T::ZERO; LANES], row };

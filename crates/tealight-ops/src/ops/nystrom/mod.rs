@@ -53,7 +53,7 @@ pub struct Settings {
     pub n_landmarks: usize,
     /// Steps of the iteration for the inverse of kernel_2. The paper has 6.
     pub n_iterations: usize,
-    /// What the start of the iteration is divided by.
+    /// The divisor of the start of the iteration.
     pub normalisation: Normalisation,
     /// The influence of padding.
     pub padding: Padding,
@@ -197,7 +197,7 @@ struct Plan {
     key_landmarks: Tensor,
     /// `(batch or 1, 1, 1, n_landmarks)`: −∞ at a landmark without positions.
     landmark_mask: Option<Tensor>,
-    /// `(batch or 1, 1, n_landmarks, 1)`: the same for rows of scores.
+    /// `(batch or 1, 1, n_landmarks, 1)`: the same numbers, for rows of scores.
     landmark_rows: Option<Tensor>,
     /// `(batch, 1, 1, len)`: −∞ at padding.
     key_mask: Option<Tensor>,
@@ -248,8 +248,8 @@ impl Plan {
         })
     }
 
-    /// kernel_1 times `of_segments` for rows that are exact, kernel_1 times the inverse times `of_kernel_3` for
-    /// the others.
+    /// kernel_1 times `of_segments` for rows that are exact, kernel_1 times the inverse times `of_kernel_3` for other
+    /// rows.
     fn read(
         &self,
         of_segments: impl Fn() -> Result<Tensor>,

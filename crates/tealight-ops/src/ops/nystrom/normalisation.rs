@@ -2,7 +2,7 @@
 
 use candle_core::{D, Result, Tensor};
 
-/// What Z₀ is divided by.
+/// The divisor of Z₀.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Normalisation {
     /// The largest sum of a column of the matrix itself (the paper).

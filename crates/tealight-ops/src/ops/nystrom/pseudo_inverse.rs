@@ -24,10 +24,10 @@ const NAME: &str = "pseudo-inverse";
 /// Z_k+1 = ¼ Z_k (13 I − A Z_k (15 I − A Z_k (7 I − A Z_k)))
 /// ```
 ///
-/// A step maps an eigenvalue x of A Z to 1 − (1 − x)³ (4 − x) / 4. All eigenvalues of A Z₀ are in [0, 1],
-/// and stay there. Small ones grow by 13/4 per step, and so does the rounding error of those that should be
-/// 0: after n steps it is about (13/4)ⁿ times the precision of the dtype. In f32 it is 10⁻⁴ after 6 steps,
-/// and larger than the result after 14, however well A is conditioned.
+/// A step maps an eigenvalue x of A Z to 1 − (1 − x)³ (4 − x) / 4. All eigenvalues of A Z₀ are in [0, 1], and stay
+/// there. Small ones grow by 13/4 per step, and so does the rounding error of eigenvalues that should be 0: after n
+/// steps it is about (13/4)ⁿ times the precision of the dtype. In f32 it is 10⁻⁴ after 6 steps, and larger than the
+/// result after 14, however well A is conditioned.
 ///
 /// The gradient passes through the maximum, and equal sums share it. The backward saves only A and repeats
 /// the iteration.

@@ -41,8 +41,8 @@ impl SegmentRule {
     }
 }
 
-/// Which positions each landmark is the mean of: the same for all rows of a batch, or, where there
-/// is padding, for each row its own.
+/// The positions whose mean each landmark is. They are the same for all rows of a batch or, with padding, different for
+/// each row.
 #[derive(Clone, Debug)]
 pub struct Segments {
     pub(super) rule: SegmentRule,

@@ -92,7 +92,7 @@ impl Slide {
         }
     }
 
-    /// Adds the gradients `g (columns, patch)` of the patches in row `row` to `dx`, that of the picture.
+    /// Adds the gradients `g (columns, patch)` of the patches in row `row` to `dx`, the gradient of the picture.
     #[inline(always)]
     pub(crate) fn add_row<T: Element>(&self, row: usize, g: &[T], dx: &mut [T]) {
         for (column, g) in g.chunks_exact(self.patch()).enumerate() {

@@ -5,7 +5,7 @@
 //! dx_(v,w),k      = Σ g_(r,c),(i,j,k)   over all places (r, c, i, j) that read pixel (v, w)
 //! ```
 //!
-//! A linear map of the patches is that of a Vision Transformer (Dosovitskiy et al. 2021,
+//! A linear map of the patches is the patch embedding of a Vision Transformer (Dosovitskiy et al. 2021,
 //! <https://arxiv.org/abs/2010.11929>), and also a [`convolution`](mod@crate::convolution), which computes them block
 //! by block.
 //!

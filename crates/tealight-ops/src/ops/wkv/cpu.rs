@@ -102,7 +102,7 @@ impl<T: Element> State<T> {
     }
 }
 
-/// Of each position and channel, the largest exponent, and the reciprocal of the denominator relative to it.
+/// For each position and channel: the largest exponent, and the reciprocal of the denominator relative to it.
 struct Normalisers<T> {
     shift: Vec<T>,
     scale: Vec<T>,

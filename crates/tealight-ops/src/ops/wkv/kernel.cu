@@ -26,9 +26,9 @@ KERNEL(wkv_forward, const Number* key, const Number* value, const Number* decay,
     }
 }
 
-// The gradients dkey, dvalue (batch, len, d_model) and, per example, those of w and u: drates (batch, 2, d_model).
-// shifts, scales, outputs (batch, len, d_model) are scratch: of each position its largest exponent, 1 / denominator and
-// output. A first pass over the positions computes drates, a second one in reverse dkey and dvalue.
+// The gradients dkey, dvalue (batch, len, d_model) and, per example, the gradients of w and u: drates (batch, 2,
+// d_model). shifts, scales, outputs (batch, len, d_model) are scratch: for each position its largest exponent, 1 /
+// denominator and output. A first pass over the positions computes drates, a second one in reverse dkey and dvalue.
 KERNEL(wkv_backward, const Number* key, const Number* value, const Number* decay, const Number* bonus,
        const u8* padding, const Number* g, Wide* shifts, Wide* scales, Wide* outputs, Number* dkey, Number* dvalue,
        Wide* drates, i64 n, i64 len, i64 d_model) {

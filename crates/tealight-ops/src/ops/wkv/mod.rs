@@ -12,8 +12,8 @@
 //! decays with the state, so that no exponential is above 1, whatever k, w and u. The paper has w ≥ 0;
 //! here w may be any number.
 //!
-//! The backward scans once forward, for the gradients of w and u, and once in reverse, where the
-//! state is Σ_{i>j} e^(−(i−1−j) w) gᵢ / denominatorᵢ, for those of k and v:
+//! The backward scans once forward, for the gradients of w and u, and once in reverse, where the state is Σ_{i>j}
+//! e^(−(i−1−j) w) gᵢ / denominatorᵢ, for the gradients of k and v:
 //!
 //! ```text
 //! pᵢⱼ = the weight with which i reads j

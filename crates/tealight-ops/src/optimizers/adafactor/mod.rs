@@ -60,14 +60,14 @@ impl Hyper {
 /// The moving average of squared gradients.
 #[derive(Clone, Debug)]
 pub enum SecondMoment {
-    /// Of matrices `(.., rows, columns)`.
+    /// Factors R and C, for matrices `(.., rows, columns)`.
     Factored {
         /// R: `(.., rows)`
         rows: Var,
         /// C: `(.., columns)`
         columns: Var,
     },
-    /// V, of a vector or a number: the parameter's shape.
+    /// V in the shape of the parameter, for a vector or a number.
     Full(Var),
 }
 

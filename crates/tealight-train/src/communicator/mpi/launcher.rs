@@ -15,7 +15,7 @@ use std::fmt;
 /// Looks up an environment variable.
 pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// What started this process as one of several.
+/// The program that started this process as one of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Launcher {
     /// Its name, for messages.
@@ -133,7 +133,7 @@ mod tests {
     fn a_rank_of_pmix_proves_that_there_are_as_many_processes() {
         let set = [("PMIX_NAMESPACE", "prun-node-7@1"), ("PMIX_RANK", "4")];
         assert_eq!(found(&set), Some(("PMIX_RANK", 5)));
-        // The first process must decide as the others do.
+        // The first process must decide as the other processes do.
         assert_eq!(found(&[("PMIX_RANK", "0")]), Some(("PMIX_RANK", 1)));
     }
 

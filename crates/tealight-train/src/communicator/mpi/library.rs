@@ -22,7 +22,7 @@ use std::ptr::{without_provenance, without_provenance_mut};
 #[repr(transparent)]
 pub(super) struct Address(*mut c_void);
 
-// SAFETY: nobody but the library reads what is at the address, and the library allows calls from any thread.
+// SAFETY: nobody but the library reads the memory at the address, and the library allows calls from any thread.
 unsafe impl Send for Address {}
 // SAFETY: as above.
 unsafe impl Sync for Address {}
@@ -82,7 +82,7 @@ impl<H> Functions<H> {
     /// # Safety
     /// `library` is an MPI library whose handles are of type `H`, and is never closed.
     unsafe fn find(library: &libloading::Library, handles: Handles<H>) -> Result<Self, String> {
-        // SAFETY: the types are those of the MPI standard, with the handles of this library.
+        // SAFETY: the types follow the MPI standard, with the handles of this library.
         unsafe {
             Ok(Self {
                 handles,
@@ -112,7 +112,7 @@ pub(super) enum Abi {
 }
 
 impl Abi {
-    /// Tells the ABI of an MPI library by what only this ABI has.
+    /// Recognises the ABI of an MPI library by functions or data that only this ABI has.
     fn of(library: &libloading::Library) -> Result<Self, String> {
         if !has(library, c"MPI_Init_thread") {
             return Err("it is no MPI library: it lacks `MPI_Init_thread`".to_owned());
@@ -188,7 +188,7 @@ fn open_mpi(library: &libloading::Library) -> Result<Handles<Address>, String> {
     })
 }
 
-/// What a message says about a library.
+/// The facts about a library that a message states.
 #[derive(Clone, Debug)]
 pub(super) struct About {
     pub(super) file: String,
@@ -239,7 +239,7 @@ impl Library {
     }
 }
 
-/// What the system says, without the file's name before it.
+/// The message of the system, without the file's name at its beginning.
 fn reason(file: &Path, error: &libloading::Error) -> String {
     let text = error.source().map_or_else(|| error.to_string(), ToString::to_string);
     let name = format!("{}: ", file.display());

@@ -9,7 +9,7 @@
 //! | `TEALIGHT_MPI` | path of the library; without it, Tealight searches that of the launcher |
 //! | `TEALIGHT_MPI=none` | the processes do not work together: no library is opened |
 //!
-//! A library that belongs to another launcher knows of this process only, and is refused, or it ends the process in
+//! A library that belongs to another launcher knows only of this process, and is refused; or it ends the process in
 //! `MPI_Init_thread` with a message of its own.
 //!
 //! Cost for n bytes per rank and R ranks: n·(R−1)/R bytes ([`exchange`](Communicator::exchange)) or n·(R−1) bytes
@@ -73,8 +73,9 @@ fn join_with(variables: Variables<'_>) -> Result<Option<Arc<Mpi>>, Communication
 
 /// A process of an MPI job.
 ///
-/// A process that ends well calls [`finish`](Self::finish), any other [`abort`](Communicator::abort). There is no
-/// `Drop`: to leave the job means to wait for the others, which a process that fails must not do.
+/// A process that ends well calls [`finish`](Self::finish); any other process calls [`abort`](Communicator::abort).
+/// There is no `Drop`, because leaving the job means waiting for the other processes, which a process that fails must
+/// not do.
 pub struct Mpi {
     world: Box<dyn World>,
 }
@@ -85,8 +86,8 @@ impl Mpi {
         self.world.about().to_string()
     }
 
-    /// Sums of each rank's `terms`, by the library (`MPI_Allreduce`). The order of the additions is the library's, so
-    /// that the sums depend on the number of ranks: to be measured against, not to train with.
+    /// Sums of each rank's `terms`, by the library (`MPI_Allreduce`). The library chooses the order of the additions,
+    /// so that the sums depend on the number of ranks: use them for comparison, not for training.
     ///
     /// # Errors
     /// As [`Communicator::exchange`].
@@ -103,8 +104,8 @@ impl Mpi {
         rounds.try_for_each(|(terms, sums)| self.world.allreduce(terms, sums))
     }
 
-    /// Waits for the other ranks and leaves the job (`MPI_Finalize`). The launcher takes a process that ends without
-    /// it for one that failed. Nothing happens when it is called again; all other calls fail afterwards.
+    /// Waits for the other ranks and leaves the job (`MPI_Finalize`). For the launcher, a process that ends without
+    /// this call has failed. A second call does nothing; all other calls fail afterwards.
     ///
     /// In a panic it ends the job instead ([`Communicator::abort`]), because the others may wait for this rank.
     ///

@@ -11,7 +11,7 @@ pub(super) const LIMIT: usize = c_int::MAX as usize;
 pub(super) struct Parts {
     lens: Vec<c_int>,
     offsets: Vec<c_int>,
-    /// Where the last byte of all parts lies.
+    /// The end of the last part.
     end: usize,
 }
 
@@ -52,8 +52,8 @@ impl Parts {
     }
 }
 
-/// Parts of one buffer: this rank's own, which it sends to each other rank, and theirs. None that it receives overlaps
-/// with its own.
+/// Parts of one buffer: the part of this rank, which it sends to each other rank, and the parts that it receives from
+/// them. No received part overlaps with its own.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Pairs {
     send: Parts,
@@ -61,25 +61,25 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// The parts of the ranks are of `lens` bytes and lie one after the other. `None` as [`Parts::new`], so that all
-    /// ranks come to the same decision.
+    /// The parts of the ranks are of `lens` bytes and lie one after the other. `None` in the cases of [`Parts::new`],
+    /// so that all ranks come to the same decision.
     pub(super) fn new(rank: usize, lens: &[usize]) -> Option<Self> {
         Parts::new(lens)?;
         let mut ranges = side_by_side(lens)?;
         let own = ranges[rank].clone();
         let mut to = vec![own.clone(); lens.len()];
-        // Nothing goes to itself.
+        // A rank sends nothing to itself.
         to[rank] = own.start..own.start;
         ranges[rank] = own.start..own.start;
         Some(Self { send: Parts::of_ranges(&to)?, receive: Parts::of_ranges(&ranges)? })
     }
 
-    /// What is sent to each rank.
+    /// The part that is sent to each rank.
     pub(super) fn send(&self) -> &Parts {
         &self.send
     }
 
-    /// Where what each rank sends belongs.
+    /// The part that is received from each rank.
     pub(super) fn receive(&self) -> &Parts {
         &self.receive
     }

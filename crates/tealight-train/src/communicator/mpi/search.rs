@@ -1,4 +1,4 @@
-//! Where the MPI library is: what `TEALIGHT_MPI` names, or the first that is found of several.
+//! Finds the MPI library: the one that `TEALIGHT_MPI` names, or the first that exists among several.
 
 use std::collections::BTreeMap;
 use std::env::consts::{ARCH, OS};
@@ -85,7 +85,7 @@ fn files(names: &[String], directories: &[PathBuf]) -> impl Iterator<Item = Path
     })
 }
 
-/// The libraries' names, those that belong to the launcher first.
+/// The names of libraries; names that belong to the launcher come first.
 fn names(variables: Variables<'_>) -> Vec<String> {
     let is_open_mpi =
         ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK"].iter().any(|name| variables(name).is_some());
@@ -98,7 +98,7 @@ fn names(variables: Variables<'_>) -> Vec<String> {
     families.into_iter().flatten().map(name).collect()
 }
 
-/// Directories of libraries beside the `mpirun` that the shell finds, and in those that variables name.
+/// Directories of libraries: beside the `mpirun` that the shell finds, and in directories that variables name.
 fn directories(variables: Variables<'_>) -> Vec<PathBuf> {
     let named = PREFIXES.iter().filter_map(|name| variables(name)).map(PathBuf::from);
     let path = variables("PATH").unwrap_or_default();
@@ -137,7 +137,7 @@ mod tests {
 
     const LAUNCHER: Launcher = Launcher { name: "`mpiexec`", variable: "PMI_SIZE", at_least: 3 };
 
-    /// What `open` says with these variables.
+    /// The error of `open` with these variables.
     fn refusal(set: &[(&str, &str)]) -> String {
         let variables = |name: &str| {
             set.iter().find(|(other, _)| *other == name).map(|(_, value)| OsString::from(value))

@@ -20,7 +20,7 @@ pub(super) fn join(library: Library) -> Result<Box<dyn World>, CommunicationErro
     })
 }
 
-/// What a process does together with the others. Functions are named as MPI's.
+/// The calls that a process makes together with the other processes. Functions have the names of MPI.
 ///
 /// They may be called from any thread. A call waits until another thread's call has returned.
 pub(super) trait World: Send + Sync {
@@ -36,10 +36,10 @@ pub(super) trait World: Send + Sync {
         receive_parts: &Parts,
     ) -> Result<(), CommunicationError>;
 
-    /// `MPI_Allgatherv` with `MPI_IN_PLACE`: what this rank sends is in its place.
+    /// `MPI_Allgatherv` with `MPI_IN_PLACE`: the bytes that this rank sends are already in its part.
     fn allgatherv(&self, bytes: &mut [u8], parts: &Parts) -> Result<(), CommunicationError>;
 
-    /// `MPI_Alltoallv` from parts of a buffer to others of it.
+    /// `MPI_Alltoallv` from parts of a buffer to other parts of it.
     fn alltoallv_in_place(&self, bytes: &mut [u8], pairs: &Pairs)
     -> Result<(), CommunicationError>;
 
@@ -50,7 +50,7 @@ pub(super) trait World: Send + Sync {
     /// Ends all processes, without waiting for a call of another thread. Returns if that fails.
     fn abort(&self, status: i32);
 
-    /// Leaves the others. Does nothing when it is called again.
+    /// Leaves the other processes. A second call does nothing.
     fn finalize(&self) -> Result<(), CommunicationError>;
 }
 

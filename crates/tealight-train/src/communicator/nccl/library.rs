@@ -48,7 +48,7 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Opens what `TEALIGHT_NCCL` names, or `libnccl.so.2` where the system searches.
+    /// Opens the library that `TEALIGHT_NCCL` names, or `libnccl.so.2` where the system searches.
     ///
     /// # Errors
     /// If it is not found, or lacks a function.
@@ -66,7 +66,8 @@ impl Library {
         // SAFETY: loading runs the library's initialisers, which ask for nothing.
         let library = unsafe { libloading::Library::new(&file) };
         let library = library.map_err(|error| refused(error.to_string()))?;
-        // SAFETY: the types are those of NCCL's header, the same in all releases since 2.7. It is never closed, below.
+        // SAFETY: the types follow NCCL's header, which has had the same ones since release 2.7. The library is never
+        // closed, see below.
         let functions = unsafe { Functions::find(&library) }.map_err(refused)?;
         std::mem::forget(library);
         Ok(Self { file, functions })
@@ -124,7 +125,7 @@ impl Functions {
                 .map(|symbol| *symbol)
                 .map_err(|_| format!("it lacks `{}`", name.to_string_lossy()))
         }
-        // SAFETY: the caller's promise; the types are those of the header.
+        // SAFETY: the caller's promise; the types follow the header.
         unsafe {
             Ok(Self {
                 get_unique_id: symbol(library, c"ncclGetUniqueId")?,
@@ -149,7 +150,8 @@ struct Owned(Handle);
 // SAFETY: NCCL lets any thread use a handle, one at a time.
 unsafe impl Send for Owned {}
 
-/// A rank among the others. It is not left: NCCL would wait for the others, which a rank that fails must not do.
+/// A rank of a job. It never leaves the job, because NCCL would wait for the other ranks, which a rank that fails must
+/// not do.
 pub(super) struct Job {
     nccl: Library,
     handle: Mutex<Owned>,
@@ -167,8 +169,8 @@ impl Job {
     ///
     /// # Safety
     /// The addresses are of memory of the GPU of [`Library::join`], which is current on this thread. Until the
-    /// transfers have run, what is sent does not change, and what is received is used by nothing but later work of
-    /// `stream`.
+    /// transfers have run, the memory that is sent does not change, and only later work of `stream` uses the memory
+    /// that is received.
     pub(super) unsafe fn submit(
         &self,
         sent: &[Transfer],

@@ -1,8 +1,8 @@
 //! Tensors from GPU to GPU, by NCCL (the feature `nccl`).
 //!
 //! NCCL moves bytes, as MPI does: its sums depend on the number of ranks. Each rank adds on its GPU, in the order of
-//! the tree. Its library is opened while the program runs (`TEALIGHT_NCCL` names another than `libnccl.so.2`), and its
-//! id of the job goes by the ranks' communicator.
+//! the tree. The library is opened while the program runs (`TEALIGHT_NCCL` names another one than `libnccl.so.2`). The
+//! ranks' communicator carries NCCL's id of the job.
 //!
 //! Transfers run on the one stream of the GPU, in the order of the kernels before and after them; so memory needs no
 //! further care, and nothing runs beside them on the GPU.
@@ -24,7 +24,7 @@ use super::ranks::Ranks;
 use super::transport::Transport;
 use crate::error::{Error, Result};
 
-/// Joins the GPUs of all `ranks`, of which each has one of its own.
+/// Joins the GPUs of all `ranks`; each rank has one of its own.
 ///
 /// # Errors
 /// On all ranks, if NCCL is not found, or `device` is no GPU; and if they cannot reach each other.
@@ -47,11 +47,11 @@ pub(crate) fn connect(ranks: &Ranks, device: &Device) -> Result<Arc<dyn Transpor
     Ok(Arc::new(ByMessages(Gpus { job, gpu, device: device.clone() })))
 }
 
-/// This rank's GPU, with the way to the others.
+/// This rank's GPU, and the connection to the GPUs of other ranks.
 struct Gpus {
     job: Job,
     gpu: CudaDevice,
-    /// The same.
+    /// The same GPU, as Candle's type.
     device: Device,
 }
 
@@ -74,8 +74,8 @@ impl PointToPoint for Gpus {
         let stream = self.gpu.cuda_stream();
         stream.context().bind_to_thread().map_err(candle_core::Error::wrap)?;
         let (sent, received) = (transfers(send, sent)?, transfers(&receive, received)?);
-        // SAFETY: the addresses are of `send` and `receive`, on the GPU of the job. All work on it is on this stream,
-        // in which also their memory is freed, and nobody else has `receive` yet.
+        // SAFETY: the addresses are of `send` and `receive`, on the GPU of the job. All work on this GPU is on this
+        // stream, on which their memory is also freed, and nobody else has `receive` yet.
         unsafe { self.job.submit(&sent, &received, stream.cu_stream().cast()) }?;
         Ok(receive)
     }

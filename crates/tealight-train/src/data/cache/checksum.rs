@@ -9,8 +9,8 @@ pub(crate) type Crc32 = Digest<'static, u32, Table<16>>;
 
 pub(crate) static CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
 
-/// The checksum of what `file` has left. It is read, not mapped: mapped pages would count as memory of this
-/// process.
+/// The checksum of the bytes of `file` that are still to be read. It is read, not mapped: mapped pages would count as
+/// memory of this process.
 pub(super) fn rest_of(file: &mut impl Read) -> io::Result<u32> {
     let mut digest = CRC.digest();
     let mut buffer = vec![0; 1 << 20];

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// description, because its content is a function of the inputs.
 ///
 /// # Errors
-/// If nothing names a folder, or if a file is in its place; the error says what named it.
+/// If nothing names a folder, or if a file is in its place; the error says which setting or variable names it.
 pub(crate) fn folder(configured: Option<&Path>) -> Result<PathBuf> {
     let (folder, origin) = select(configured, |name| std::env::var_os(name))?;
     let existing = folder.ancestors().find(|above| above.exists());
@@ -20,13 +20,13 @@ pub(crate) fn folder(configured: Option<&Path>) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The folder where no configuration names one; `None` if the environment names none either.
+/// The folder that the environment names, for use without a configuration; `None` if it names none.
 pub fn of_environment() -> Option<PathBuf> {
     let (folder, _) = select(None, |name| std::env::var_os(name)).ok()?;
     Some(folder)
 }
 
-/// The folder, and what names it.
+/// The folder, and the setting or variable that names it.
 fn select(
     configured: Option<&Path>,
     variable: impl Fn(&str) -> Option<OsString>,

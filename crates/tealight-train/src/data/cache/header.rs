@@ -1,4 +1,5 @@
-//! The header of a store: what kind of store it is, what it was made from, and whether the file is whole.
+//! The header of a store. It says which kind of store it is and from which data it was made, and shows whether the file
+//! is whole.
 //!
 //! ```text
 //!  0  the kind, 8 letters       8   version u32, numbers of the kind
@@ -21,7 +22,7 @@ pub(crate) trait StoreHeader: Sized {
     /// The header at the beginning of `bytes`; `None` for an invalid one or another version.
     fn decode(bytes: &[u8]) -> Option<Self>;
 
-    /// The hash of what the store was made from.
+    /// The hash of the data and settings from which the store was made.
     fn key(&self) -> u128;
 
     /// The checksum of everything after the header.
@@ -35,7 +36,8 @@ pub(crate) trait StoreHeader: Sized {
 pub(crate) struct Fields<'a>(&'a [u8; HEADER]);
 
 impl<'a> Fields<'a> {
-    /// Those at the beginning of `bytes`; `None` if these are too few, or of another kind or version.
+    /// The fields at the beginning of `bytes`; `None` if there are too few bytes, or if they are of another kind or
+    /// version.
     pub(crate) fn of(bytes: &'a [u8], kind: [u8; 8], version: u32) -> Option<Self> {
         let fields = Self(bytes.first_chunk()?);
         (fields.0.starts_with(&kind) && fields.u32(8) == version).then_some(fields)

@@ -57,8 +57,8 @@ pub(crate) fn open_or_build<S>(
     open(&path)?.ok_or_else(missing)
 }
 
-/// The store at `path`, made from what has the hash `key`: its header, and all of its bytes. `None` if the file is
-/// missing or damaged.
+/// The store at `path`, if it was made from data with the hash `key`: its header, and all of its bytes. `None` if the
+/// file is missing or damaged.
 pub(crate) fn open_verified<H: StoreHeader>(path: &Path, key: u128) -> Result<Option<(H, Bytes)>> {
     let Some(mut file) = existing(path)? else { return Ok(None) };
     let header = header::verify(&mut file, key).map_err(Error::io("read", path))?;

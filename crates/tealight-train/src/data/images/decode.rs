@@ -1,8 +1,8 @@
 //! Decodes PNG (RFC 2083) and JPEG (ITU-T T.81). The content decides which it is, not the name of the file.
 //!
-//! Palettes become colours, and transparency is dropped, as Pillow's conversion to RGB does. Of 16 bits per channel,
-//! the upper 8 are kept; Pillow clips those of grey pictures at 255. The orientation in the metadata is applied, as
-//! `transformers` does when it opens a picture.
+//! Palettes become colours, and transparency is dropped, as Pillow's conversion to RGB does. Of channels with 16 bits,
+//! the upper 8 bits are kept; Pillow clips 16 bits of grey pictures at 255. The orientation in the metadata is applied,
+//! as `transformers` does when it opens a picture.
 
 use std::io::Cursor;
 
@@ -20,7 +20,7 @@ const MAX_PIXELS: usize = 1 << 26;
 /// The picture in the content of a file.
 ///
 /// # Errors
-/// What is wrong with it, as the end of a sentence that begins with its name.
+/// The fault, as the end of a sentence that begins with the name of the file.
 pub fn decode(bytes: &[u8]) -> Result<Picture, String> {
     match bytes {
         [] => Err("is empty".to_owned()),
@@ -105,12 +105,12 @@ pub(super) mod tests {
     use super::*;
     use crate::data::images::orientation::tests::exif;
 
-    /// Of Pillow: 3 x 5 pixels of grey 90.
+    /// Written by Pillow: 3 x 5 pixels of grey 90.
     const GREY: &str = "ffd8ffe000104a46494600010100000100010000ffdb004300080606070605080707070909080a0c140d0c0b0b0c1912130f \
          141d1a1f1e1d1a1c1c20242e2720222c231c1c2837292c30313434341f27393d38323c2e333432ffc0000b08000300050101 \
          1100ffc40014000100000000000000000000000000000006ffc40014100100000000000000000000000000000000ffda0008 \
          010100003f0032ffd9";
-    /// Of Pillow: 3 x 5 pixels of (200, 100, 50), with colour at half the resolution.
+    /// Written by Pillow: 3 x 5 pixels of (200, 100, 50), with colour at half the resolution.
     const RGB: &str = "ffd8ffe000104a46494600010100000100010000ffdb004300080606070605080707070909080a0c140d0c0b0b0c1912130f \
          141d1a1f1e1d1a1c1c20242e2720222c231c1c2837292c30313434341f27393d38323c2e333432ffdb0043010909090c0b0c \
          180d0d1832211c21323232323232323232323232323232323232323232323232323232323232323232323232323232323232 \

@@ -1,4 +1,4 @@
-//! What every source of pictures gives: pictures in a fixed order, with names and classes.
+//! The pictures that every source gives: in a fixed order, with names and classes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ pub(super) struct Item {
     pub(super) content: Content,
 }
 
-/// What a source has of a picture.
+/// A picture in the form in which the source has it.
 #[derive(Debug)]
 pub(super) enum Content {
     /// A file that is still to be read, and the hash of the content that it had.

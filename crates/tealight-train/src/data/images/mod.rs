@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A [source] is decoded once; its pictures are cached in a memory-mapped file of bytes. The later steps are functions
-//! of seed and index: which pictures are held out, and what augmentation makes of those to train on.
+//! of seed and index: the choice of the pictures that are held out, and the augmentation of the others.
 
 pub mod augment;
 mod decode;
@@ -161,7 +161,7 @@ impl Pictures {
         self.shapes.as_ref()
     }
 
-    /// How many files were left out, because they are no pictures, and what is wrong with the first.
+    /// The number of files that were left out because they are no pictures, and the fault of the first of them.
     pub fn left_out(&self) -> (u64, Option<&str>) {
         self.store.left_out()
     }

@@ -117,7 +117,7 @@ pub(super) mod tests {
 
     #[test]
     fn pictures_are_turned_as_pillow_turns_them() {
-        // Of Pillow 13.0: ImageOps.exif_transpose of the rows 1 2 3 and 4 5 6.
+        // Values of Pillow 13.0: ImageOps.exif_transpose of the rows 1 2 3 and 4 5 6.
         let size = PictureSize { height: 2, width: 3, channels: 1 };
         let picture = Picture::new(size, vec![1, 2, 3, 4, 5, 6]);
         let turned = |orientation| {

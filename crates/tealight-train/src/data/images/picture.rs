@@ -76,7 +76,7 @@ mod tests {
         let size = PictureSize { height: 1, width: 3, channels: 3 };
         let picture = Picture::new(size, vec![255, 0, 0, 0, 255, 0, 0, 0, 255]);
         let grey = picture.converted(Colour::Grey);
-        // Of Pillow 13.0: Image.convert("L").
+        // Values of Pillow 13.0: Image.convert("L").
         assert_eq!((grey.size.channels, &grey.pixels[..]), (1, &[76, 150, 29][..]));
         let again = grey.clone().converted(Colour::Rgb);
         assert_eq!(again.pixels, [76, 76, 76, 150, 150, 150, 29, 29, 29]);

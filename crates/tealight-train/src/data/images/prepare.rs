@@ -4,7 +4,7 @@ use super::decode::decode;
 use super::picture::{Colour, Picture};
 use super::resize::{Filter, Fit, check_proportions, resize};
 
-/// What is done with a decoded picture.
+/// The changes that are made to a decoded picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preparation {
     /// Rows and columns; the picture keeps its own when absent.
@@ -21,7 +21,7 @@ impl Preparation {
     /// Decodes a file and prepares its picture.
     ///
     /// # Errors
-    /// What is wrong with the file, as the end of a sentence that begins with its name.
+    /// The fault of the file, as the end of a sentence that begins with its name.
     pub fn decode(&self, bytes: &[u8]) -> Result<Picture, String> {
         let picture = decode(bytes)?;
         if let (Some([rows, columns]), Fit::Crop) = (self.size, self.fit) {

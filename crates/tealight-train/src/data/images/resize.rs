@@ -72,7 +72,7 @@ pub fn resize(picture: &Picture, [rows, columns]: [usize; 2], fit: Fit, filter: 
     }
     match fit {
         Fit::Stretch => resized(picture, rows, columns, filter),
-        // Of a square, the shorter side decides, as in the image processors of transformers.
+        // For a square, the shorter side decides, as in the image processors of transformers.
         Fit::Crop if rows * width >= columns * height => {
             cut_out(&resized(picture, rows, width * rows / height, filter), [rows, columns])
         }
@@ -175,8 +175,8 @@ fn along(pixels: &[u8], taps: &[Taps], inner: usize) -> Vec<u8> {
     resized
 }
 
-/// The middle of a picture: `rows` x `columns` pixels. Of an odd rest, the larger part is below and on the right, as in
-/// the image processors of transformers.
+/// The middle of a picture: `rows` x `columns` pixels. If the rest is odd, its larger part is below and on the right,
+/// as in the image processors of transformers.
 fn cut_out(picture: &Picture, [rows, columns]: [usize; 2]) -> Picture {
     let PictureSize { height, width, channels } = picture.size;
     let (top, left) = ((height - rows) / 2, (width - columns) / 2);
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// The same of its `resize` and `crop`, with the sizes of torchvision's `Resize` and `CenterCrop`.
+    /// Values of Pillow's `resize` and `crop`, with the sizes of torchvision's `Resize` and `CenterCrop`.
     #[test]
     fn the_middle_of_the_shorter_side_is_kept() {
         for (from, expected) in [

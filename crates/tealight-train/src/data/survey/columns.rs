@@ -1,4 +1,4 @@
-//! The fields of a `.jsonl` or the columns of a `.csv`, and what is in them.
+//! The fields of a `.jsonl` or the columns of a `.csv`, and their content.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,16 +17,16 @@ const MAX_DIFFERENT: usize = 2000;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Column {
     pub(super) name: String,
-    /// In how many rows it is not empty.
+    /// The number of rows in which it is not empty.
     pub(super) n: usize,
     pub(super) n_characters: usize,
-    /// Up to [`MAX_DIFFERENT`].
+    /// Different values, at most [`MAX_DIFFERENT`].
     pub(super) different: BTreeSet<String>,
     pub(super) n_lists: usize,
     pub(super) n_numbers: usize,
-    /// Of the numbers, those with a fraction.
+    /// Numbers with a fraction.
     pub(super) n_fractions: usize,
-    /// Of the texts, those with a semicolon.
+    /// Texts with a semicolon.
     pub(super) n_with_semicolon: usize,
     pub(super) most_words: usize,
 }

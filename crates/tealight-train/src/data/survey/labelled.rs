@@ -22,10 +22,10 @@ const TEXTS: &[&str] = &[
     "tweet",
     "document",
 ];
-/// Of a column with the second text of a pair.
+/// Names of a column with the second text of a pair.
 const SECOND_TEXTS: &[&str] =
     &["text_pair", "sentence2", "hypothesis", "question2", "text_b", "text2"];
-/// Of a column with the label.
+/// Names of a column with the label.
 const LABELS: &[&str] = &[
     "label",
     "labels",
@@ -55,7 +55,7 @@ pub struct Labelled {
     pub text_pair: Option<String>,
     /// The column of the label.
     pub label: String,
-    /// What the column of the label holds.
+    /// The kind of values in the column of the label.
     pub target: Target,
     /// The most words of a text.
     pub most_words: usize,
@@ -63,7 +63,7 @@ pub struct Labelled {
     pub bytes: f64,
 }
 
-/// What a column of labels holds.
+/// The kind of values in a column of labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// One of so many classes.

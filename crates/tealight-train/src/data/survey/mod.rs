@@ -1,4 +1,4 @@
-//! What a user's data hold, found by looking into them: enough to write a configuration that reads them.
+//! A survey of a user's data: it looks into them and finds enough to write a configuration that reads them.
 //!
 //! One function per use, because the same file can be read in several ways. The answers are proposals: reading the
 //! data with the configuration is the check.

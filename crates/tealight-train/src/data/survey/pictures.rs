@@ -43,7 +43,7 @@ pub enum PictureFormat {
     Idx {
         /// The pictures and their labels.
         train: [PathBuf; 2],
-        /// Those that are held out.
+        /// The pictures that are held out, and their labels.
         validation: Option<[PathBuf; 2]>,
     },
     /// The binary files of CIFAR.

@@ -84,7 +84,7 @@ impl Evaluation {
         let next = if generator.memory() <= window {
             windows.chunks_exact(window).map(|days| generator.next(days)).collect()
         } else {
-            // The rule depends on earlier days than the window has: average over those.
+            // The rule depends on days before the window: average over these days.
             let joint = generator.joint(window + 1);
             let after = |days| normalised(&joint[N_CLASSES * sequence::index(days)..]);
             windows.chunks_exact(window).map(after).collect()
@@ -132,7 +132,7 @@ impl Evaluation {
         marginal
     }
 
-    /// The best possible score for this window: that of the reference itself.
+    /// The best possible score for this window, which is the score of the reference itself.
     pub fn bayes(&self) -> Score {
         self.score(&self.next)
     }

@@ -1,6 +1,5 @@
-//! The messages of TensorFlow's `event.proto` and `summary.proto` that an event file needs, encoded as
-//! Protocol Buffers (<https://protobuf.dev/programming-guides/encoding/>). The numbers are those of the
-//! fields.
+//! The messages of TensorFlow's `event.proto` and `summary.proto` that an event file needs, encoded as Protocol Buffers
+//! (<https://protobuf.dev/programming-guides/encoding/>). The constants are the numbers of the fields.
 //!
 //! ```text
 //! Event    1 wall_time double   2 step int64   3 file_version string   5 Summary   7 SessionLog

@@ -41,7 +41,7 @@ pub(crate) enum PickleError {
     Rule {
         /// Bytes from the beginning of the pickle.
         at: u64,
-        /// What is wrong.
+        /// The rule that the pickle breaks.
         rule: String,
     },
     /// The file cannot be read.

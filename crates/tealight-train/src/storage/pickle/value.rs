@@ -1,6 +1,6 @@
 //! The values of a pickle.
 
-/// A value. Those that contain others, and texts, are nodes of a [`Pickle`].
+/// A value. Values that contain others, and texts, are nodes of a [`Pickle`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value {
     /// `None`
@@ -25,9 +25,9 @@ pub(super) enum Node {
     List(Vec<Value>),
     /// A dictionary, in the order of insertion.
     Dict(Vec<(Value, Value)>),
-    /// Something outside the pickle, by its identity.
+    /// An object outside of the pickle, by its identity.
     Persistent(Value),
-    /// What a function would have returned for these arguments, a tuple.
+    /// The result that a function would have returned for these arguments, a tuple.
     Call {
         function: &'static str,
         arguments: Value,
@@ -99,7 +99,7 @@ impl Pickle {
         }
     }
 
-    /// What kind of value this is, for error messages, with its article.
+    /// The kind of this value, with its article, for error messages.
     pub(crate) fn kind(&self, value: Value) -> &'static str {
         match (value, self.node(value)) {
             (Value::None, _) => "None",

@@ -6,9 +6,9 @@
 //!                           elements (i64) and the bytes of a storage
 //! ```
 //!
-//! A storage is a sequence of numbers; a tensor is a view of one, with an offset and strides, and several
-//! tensors may share one. [`container`] finds the pickle of the state and the storages, [`state`] gives the pickle
-//! its meaning. Sizes are checked against those of the file before anything of them is allocated.
+//! A storage is a sequence of numbers; a tensor is a view of one, with an offset and strides, and several tensors may
+//! share one. [`container`] finds the pickle of the state and the storages, [`state`] gives the pickle its meaning.
+//! Sizes are checked against the size of the file before memory of these sizes is allocated.
 
 mod container;
 mod state;

@@ -165,8 +165,8 @@ fn divides(n_ranks: u64, n_micro_batches: u64) -> Result<()> {
         _ => format!("{below} and {}", below + n_ranks),
     };
     let message = format!(
-        "`training.micro_batches` = {n_micro_batches} is the number of all processes together, and cannot be divided \
-         among {n_ranks}; the nearest that can: {nearest}"
+        "`training.micro_batches` = {n_micro_batches} counts the micro-batches of all processes, and {n_ranks} processes \
+         cannot share {n_micro_batches} evenly; the nearest that can be shared: {nearest}"
     );
     Err(Error::config(["training.micro_batches"], message))
 }
@@ -190,7 +190,11 @@ mod tests {
     fn a_number_of_ranks_that_does_not_divide_is_refused_with_the_nearest_that_do() {
         divides(4, 8).unwrap();
         let message = |n_ranks, n| divides(n_ranks, n).unwrap_err().to_string();
-        assert!(message(4, 6).ends_with("among 4; the nearest that can: 4 and 8"));
-        assert!(message(4, 1).ends_with("among 4; the nearest that can: 4"));
+        assert!(message(4, 6).ends_with(
+            "4 processes cannot share 6 evenly; the nearest that can be shared: 4 and 8"
+        ));
+        assert!(
+            message(4, 1).ends_with("cannot share 1 evenly; the nearest that can be shared: 4")
+        );
     }
 }

@@ -12,7 +12,7 @@ use std::arch::asm;
 use super::{SIDE, Sums, WIDTH};
 use crate::backend::gemm::strip::Strip;
 
-/// What elements of A and B are packed as.
+/// The form in which elements of A and B are packed.
 pub(super) trait Operands {
     /// The number of bf16 that an element is packed as.
     const PARTS: usize;
@@ -31,8 +31,8 @@ pub(super) struct Rounded;
 /// a₂b₀, so that after the first, each loads a part of A or of B, but not of both.
 pub(super) struct Split;
 
-/// What is prefetched while sums are computed: two rows of A that are read after this strip, and the rows of C that are
-/// written with these sums.
+/// The rows that are prefetched while sums are computed: two rows of A that are read after this strip, and the rows of
+/// C to which these sums are written.
 pub(super) struct Ahead {
     next: [*const f32; 2],
     first: *const f32,

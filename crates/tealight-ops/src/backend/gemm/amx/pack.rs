@@ -42,8 +42,8 @@ pub(crate) fn gather_strips<const PARTS: usize>(
     pack_tiles::<PARTS>(a, n_rows, strips, gather_tiles)
 }
 
-/// Packs the tiles of every part by `pack`, from at most 16 rows of at most 32 depths. What these lack is zero in the
-/// tiles.
+/// Packs the tiles of every part by `pack`, from at most 16 rows of at most 32 depths. Rows and depths that are missing
+/// there are zeros in the tiles.
 #[inline(always)]
 fn pack_tiles<const PARTS: usize>(
     a: Matrix<'_, f32>,
@@ -86,7 +86,7 @@ with_bf16! {
 }
 
 with_bf16! {
-    /// Columns that are contiguous: those of a pair are rounded together and interleaved, then 16 × 16 pairs are
+    /// For contiguous columns: the two columns of a pair are rounded together and interleaved, then 16 × 16 pairs are
     /// transposed.
     unsafe fn tiles_of_columns<const PARTS: usize>(a: Matrix<'_, f32>, tiles: [&mut [u32]; PARTS]) {
         let (mask, depth) = (first_lanes(a.rows()), a.columns());

@@ -13,14 +13,14 @@ use super::bf16::{Order, compare, differing, near};
 use super::*;
 use crate::backend::simd::bf16::{Bf16, parts, widened};
 
-/// Blocks of the depth, and the order of sums, of operands that are rounded.
+/// The blocks of the depth and the order of sums for operands that are rounded.
 static OF_ROUNDED: Order = Order {
     block_depth: 1024,
     depth_unit: 32,
     sum: |row, column| by_tiles(&[(near(row), near(column))]),
 };
 
-/// Those of operands that are split.
+/// The blocks and the order of sums for operands that are split.
 static OF_SPLIT: Order = Order { block_depth: 512, depth_unit: 32, sum: by_tiles_of_parts };
 
 /// A kernel that packs element by element.
@@ -32,8 +32,8 @@ fn gathering<const PARTS: usize>(kernel: Kernel<f32>) -> Kernel<f32> {
     }
 }
 
-/// The kernels of AMX and their orders: packing element by element runs on any processor, that of the kernels themselves
-/// needs AVX-512.
+/// The kernels of AMX and their orders. Kernels that pack element by element run on any processor; the packing of AMX's
+/// kernels needs AVX-512.
 fn kernels() -> Vec<(Kernels<f32>, &'static Order)> {
     let gathering_rounded = (with_vectors(gathering::<1>(ROUNDED)), &OF_ROUNDED);
     let mut kernels = vec![gathering_rounded, (splitting(), &OF_SPLIT)];
@@ -61,8 +61,8 @@ fn flushed(x: f32) -> f32 {
     if x.is_subnormal() { 0_f32.copysign(x) } else { x }
 }
 
-/// One element of the sum of these products, in the order of TDPBF16PS: of every 32 depths, padded with zeros, the even
-/// and the odd ones are summed apart; those of one product after those of the other.
+/// One element of the sum of these products, in the order of TDPBF16PS: for every 32 depths, padded with zeros, it sums
+/// the even and the odd depths apart, one product after the other.
 fn by_tiles(products: &[(Vec<f32>, Vec<f32>)]) -> f32 {
     let n_tiles = products[0].0.len().div_ceil(32);
     let mut sum = 0.;
@@ -127,7 +127,7 @@ fn not_a_number_and_infinity_stay_in_their_row_and_column_of_tiles() {
             product.run(&kernels, &mut MatrixMut::new(&mut c, (m, n)).into());
             for (at, &x) in c.iter().enumerate() {
                 let (i, j) = (at / n, at % n);
-                // Of an infinite element, the second part is not a number.
+                // The second part of an infinite element is not a number.
                 let is_infinite = i == 17 && !std::ptr::eq(order, &raw const OF_SPLIT);
                 let nan = i == 5 || j == 65 || (i, j) == (17, 6) || i == 17 && !is_infinite;
                 assert_eq!(x.is_nan(), nan, "({i}, {j})");

@@ -52,7 +52,7 @@ impl Order {
     }
 }
 
-/// An element of C that differs from base + scale · A B, and what was expected, if there is one.
+/// The first element of C that differs from base + scale · A B, with the expected number; `None` if all agree.
 pub(super) fn differing(
     c: &[f32],
     (a, b): (&GappedMatrix<f32>, &GappedMatrix<f32>),

@@ -54,7 +54,7 @@ impl<T: Element> States<T> {
     }
 }
 
-/// The state of some positions, to which others are added one after the other.
+/// The state of some positions, to which further positions are added one after the other.
 pub(super) struct Scan<T> {
     scale: Vec<T>,
     total: Vec<T>,

@@ -140,7 +140,7 @@ fn add_to_keys<T: Element>(
     Ok(())
 }
 
-/// The example and the position of a key, its gradient and that of its value.
+/// The example and the position of a key, the gradient of the key, and the gradient of its value.
 type KeyRow<'a, T> = (usize, usize, &'a mut [T], &'a mut [T]);
 
 /// The keys of the tile.

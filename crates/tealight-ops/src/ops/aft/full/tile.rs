@@ -16,7 +16,8 @@ const KEYS: usize = 128;
 /// The largest exponent of a factor on the diagonal.
 const HIGHEST: f64 = 20.;
 
-/// Rows and keys. A row reads all of the keys that are not padding; on the diagonal, those up to its own position.
+/// Rows and keys. A row reads all of the keys that are not padding; in a tile on the diagonal, only the keys up to its
+/// own position.
 pub(super) struct Tile {
     pub(super) rows: Range<usize>,
     pub(super) keys: Range<usize>,
@@ -76,7 +77,7 @@ impl<T: Element> Factors<T> {
     }
 }
 
-/// exp(w − a), a = max w of what the row reads; 0 where it does not.
+/// exp(w − a), where a is the largest w among the keys that the row reads; 0 for keys that it does not read.
 fn row_factors<T: Element>(inputs: &Inputs<'_, T>, tile: &Tile) -> (Vec<T>, Vec<T>) {
     let (n_keys, kv_len) = (tile.keys.len(), inputs.sizes.kv_len);
     let mut factors = unwritten(tile.rows.len() * n_keys);

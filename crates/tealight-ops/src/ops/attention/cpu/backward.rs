@@ -26,8 +26,8 @@ pub(in crate::ops::attention) struct ForwardResults<'a, T> {
     pub(in crate::ops::attention) gradient: Strided<'a, T>,
 }
 
-/// The gradients of query, key and value, in the order of their axes, and that of the additive mask if it is needed,
-/// `(n_heads, q_len, kv_len)`.
+/// The gradients of query, key and value, in the order of their axes, and the gradient of the additive mask if it is
+/// needed, `(n_heads, q_len, kv_len)`.
 pub(in crate::ops::attention) fn backward<T: Lanes>(
     problem: &Problem,
     operands: &Operands<'_, T>,
@@ -207,7 +207,7 @@ impl<T: Lanes> Backward<'_, T> {
         delta.fill(T::splat(simd, T::ZERO));
         let width = delta.len();
         for d in 0..problem.value_dim {
-            // Of a pair of bf16, the second product is added first.
+            // The instruction adds the second product of a pair of bf16 first.
             let d = if is_rounded { (d ^ 1).min(problem.value_dim - 1) } else { d };
             let [o, g] = [outputs, gradients].map(|x| &x[d * width..][..width]);
             for column in 0..width {

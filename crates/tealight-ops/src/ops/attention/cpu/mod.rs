@@ -60,7 +60,7 @@ pub(super) struct Operands<'a, T: 'static> {
 }
 
 impl<'a, T: Lanes> Operands<'a, T> {
-    /// Of query, key and value with contiguous rows, and an additive mask if there are four tensors.
+    /// The operands: query, key and value with contiguous rows, and an additive mask if there are four tensors.
     pub(super) fn of(problem: &Problem, masks: &'a Masks, tensors: &'a [Tensor]) -> Result<Self> {
         Ok(Self {
             query: Strided::of(&tensors[0], problem.layout)?,
@@ -83,7 +83,7 @@ pub(super) struct RowStatistics<T> {
     scale: T,
 }
 
-/// `(batch, heads, len, width)`, rows of which are contiguous.
+/// `(batch, heads, len, width)`, with contiguous rows.
 pub(super) struct Strided<'a, T> {
     elements: View<'a, T>,
     /// The distance between examples, heads and rows.

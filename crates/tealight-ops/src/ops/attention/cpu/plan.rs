@@ -1,8 +1,8 @@
 //! How threads share the backward.
 //!
-//! A unit of work is one head of keys and values in one example, with all queries that read it, or with a
-//! chunk of them if there would be too few units. Each unit sums its own gradients of keys and values; those of
-//! several chunks are added in their order.
+//! A unit of work is one head of keys and values in one example, with all queries that read it, or with a chunk of them
+//! if there would be too few units. Each unit sums its own gradients of keys and values; the gradients of several
+//! chunks are added in the order of the chunks.
 
 use super::{QueryTile, heads};
 use crate::backend::matrix::MatrixMut;

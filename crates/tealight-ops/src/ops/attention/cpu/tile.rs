@@ -76,7 +76,7 @@ impl<'a, T: Lanes> ScoreTile<'a, T> {
         tiles.filter(|tile| !tile.is_masked())
     }
 
-    /// The number of scores, with those of idle lanes.
+    /// The number of scores, including the scores of idle lanes.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         self.keys.len() * self.problem.n_queries()
@@ -162,7 +162,7 @@ impl<'a, T: Lanes> ScoreTile<'a, T> {
             || self.segments().is_some_and(|(queries, keys)| do_not_overlap(queries, keys))
     }
 
-    /// The segments of the queries, and those of the keys.
+    /// The segments of the queries, and the segments of the keys.
     #[inline(always)]
     fn segments(&self) -> Option<(&'a [u32], &'a [u32])> {
         let kv_len = self.problem.kv_len;

@@ -1,4 +1,4 @@
-//! The kernels of the iteration besides its matrix products: one for each step, and those of its start.
+//! The kernels of the iteration besides its matrix products: one for each step, and the kernels of its start.
 
 use candle_core::{D, Result, Tensor};
 

@@ -58,7 +58,7 @@ fn normalised<T: Lanes>(mut x: Vec<T>, len: usize) -> Vec<T> {
 }
 
 /// Stores the lower half of symmetric products: matrix i of `c (n, s, s)` becomes the product of the two `factors(i)`,
-/// below and on the diagonal. What is above it must not be read afterwards.
+/// below and on the diagonal. Elements above the diagonal must not be read afterwards.
 fn store_symmetric<'a, T: Lanes>(
     c: &mut [T],
     s: usize,
@@ -80,7 +80,7 @@ fn store_symmetric<'a, T: Lanes>(
     store_all(products);
 }
 
-/// Copies what is below the diagonal of each matrix `(s, s)` to above it.
+/// Copies the elements below the diagonal of each matrix `(s, s)` to the places above it.
 fn mirror<T: Lanes>(matrices: &mut [T], s: usize) {
     run(
         matrices.len(),

@@ -6,8 +6,8 @@
 //! (a, b, c) = (3.4445, −4.7750, 2.0315)
 //! ```
 //!
-//! The polynomial drives singular values towards 1 fast rather than exactly: after five steps they are between
-//! about 0.7 and 1.2, except those that were tiny.
+//! The polynomial drives singular values towards 1 fast rather than exactly: after five steps they are between about
+//! 0.7 and 1.2, except values that were tiny.
 //!
 //! Cost: in each of the n steps 4 s²l + 2 s³ operations for a matrix with a shorter side s and a longer side l. On a
 //! CPU about 3 s²l + s³: A and A² are symmetric, so one half is computed and copied to the other.
@@ -88,7 +88,7 @@ mod tests {
         Ok(())
     }
 
-    /// The result of a matrix does not depend on the others of its batch.
+    /// The result of a matrix does not depend on the other matrices of its batch.
     #[test]
     fn matrices_do_not_know_of_each_other() -> Result<()> {
         let (a, b) = (normal(4, 6)?, (normal(4, 6)? * -3.)?);

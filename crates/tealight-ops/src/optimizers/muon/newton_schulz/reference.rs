@@ -19,7 +19,7 @@ pub(super) fn orthogonalised(x: &Tensor, n_iterations: usize) -> Result<Tensor> 
     }
 }
 
-/// Of matrices `(n, s, l)` with s ≤ l.
+/// Orthogonalises matrices `(n, s, l)` with s ≤ l.
 fn of_wide(x: &Tensor, n_iterations: usize) -> Result<Tensor> {
     let [a, b, c] = COEFFICIENTS;
     let squares = x.to_dtype(DType::F64)?.sqr()?.flatten_from(1)?.sum_keepdim(1)?; // (n, 1)

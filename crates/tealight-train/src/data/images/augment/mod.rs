@@ -98,9 +98,9 @@ const MIX: u64 = 4;
 /// How a picture is mixed with another.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mix {
-    /// `share` of the picture, and 1 − share of the other one.
+    /// `share` times the picture, plus (1 − `share`) times the other picture.
     Mean(f64),
-    /// These pixels are of the other one.
+    /// These pixels come from the other picture.
     Rectangle(Rectangle),
 }
 
@@ -121,7 +121,7 @@ impl Augmentation {
         Self { config: config.clone(), stream }
     }
 
-    /// What the example at `place` makes of a picture.
+    /// The picture of the example at `place`, augmented.
     pub fn picture(&self, pixels: &[u8], size: PictureSize, place: u64) -> Picture {
         let Config { horizontal_flip, crop_padding, rand_augment, erasing, .. } = &self.config;
         let stream = self.stream.fork(place);

@@ -110,7 +110,7 @@ impl Archive {
         Ok(self.read_to_end(archive.into_inner(), &progress)?)
     }
 
-    /// Reads what follows the end of the archive, so that the compression's checksum is verified, and compares the
+    /// Reads the bytes behind the end of the archive, so that the compression's checksum is verified, and compares the
     /// hash.
     fn read_to_end(&self, mut reader: Reader, progress: &ReadProgress) -> Result<()> {
         let rest = std::io::copy(&mut reader, &mut std::io::sink());

@@ -35,12 +35,12 @@ pub(super) struct Root {
     /// The setting with its path.
     pub(super) key: &'static str,
     pub(super) path: PathBuf,
-    /// `None` if what is in it decides.
+    /// `None` if the folders in it decide.
     pub(super) split: Option<Split>,
 }
 
 impl Root {
-    /// What the names of its pictures begin with, so that those of two roots differ.
+    /// The beginning of the names of its pictures, so that names of two roots differ.
     pub(super) fn prefix(&self) -> &'static str {
         match self.split {
             None => "",

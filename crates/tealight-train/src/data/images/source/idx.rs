@@ -224,7 +224,7 @@ impl Pair {
         Ok(Self { images, labels, size, classes, split })
     }
 
-    /// What the names of its pictures begin with.
+    /// The beginning of the names of its pictures.
     fn prefix(&self) -> &'static str {
         if self.split == Some(Split::Validation) { "validation/" } else { "train/" }
     }

@@ -14,7 +14,7 @@ use crate::data::split::Split;
 const TRAIN: &str = "train";
 const HELD_OUT: [&str; 3] = ["test", "val", "validation"];
 
-/// What the names so far have in common. A fault is the end of a sentence that begins with the file's name.
+/// The folders that the names so far have in common. A fault is the end of a sentence that begins with the file's name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     /// The folder that is held out: as set, or the first one seen.
@@ -71,7 +71,7 @@ impl Layout {
         Ok(Place::Class(class, split))
     }
 
-    /// As [`Self::place`], of a file that is no picture: what lies beside the folders of pictures is outside.
+    /// As [`Self::place`], for a file that is no picture: a file that does not lie beside pictures is outside.
     pub(super) fn place_of_other<'a>(&self, name: &'a str) -> Place<'a> {
         if self.first.is_none() {
             return Place::Outside;
@@ -79,7 +79,7 @@ impl Layout {
         self.clone().place(name).unwrap_or(Place::Outside)
     }
 
-    /// Of several held-out folders, the settings must name one.
+    /// If there are several held-out folders, the settings must name one.
     fn hold_out(&mut self, folder: &str) -> Result<(), String> {
         let other = self.held_out.get_or_insert_with(|| folder.to_owned());
         if other == folder {
@@ -111,13 +111,13 @@ impl Layout {
     }
 }
 
-/// Whether the name of a file is that of a picture.
+/// Whether the name of a file has the ending of a picture.
 pub(in crate::data) fn is_picture(name: &str) -> bool {
     let ending = name.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
     matches!(ending.as_deref(), Some("png" | "jpg" | "jpeg"))
 }
 
-/// What stands for a file in a class folder that has another ending.
+/// The content of a file in a class folder whose name has another ending.
 pub(super) fn of_unknown_type() -> Content {
     Content::Broken("is of an unknown type: expected .png, .jpg or .jpeg".to_owned())
 }

@@ -34,7 +34,7 @@ pub(super) struct Build<'a> {
     pub(super) progress: &'a mut dyn FnMut(Progress),
 }
 
-/// A picture, or what is wrong with its file.
+/// A picture, or the fault of its file.
 type Prepared = std::result::Result<Picture, String>;
 
 /// Pictures that were read together, and how far the reading is.
@@ -196,7 +196,7 @@ impl<W: Write + Seek> Writing<'_, W> {
     }
 }
 
-/// What is wrong with a picture of this size, if the first has another.
+/// The fault of a picture of this size, if the first picture has another size.
 fn unlike(size: PictureSize, first_name: &str, first: PictureSize) -> String {
     let colour = |channels| if channels == 1 { "grey" } else { "in colour" };
     if size.channels != first.channels {

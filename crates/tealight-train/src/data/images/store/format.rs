@@ -162,13 +162,13 @@ impl Entry {
     }
 }
 
-/// What is read once, when the file is opened.
+/// The data that are read once, when the file is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Notes {
     /// The names of the classes; the class of an entry is an index.
     pub(super) classes: Vec<String>,
     /// Files that were left out, because they are no pictures.
     pub(super) n_left_out: u64,
-    /// What is wrong with the first of them.
+    /// The fault of the first of these files.
     pub(super) first_left_out: Option<String>,
 }

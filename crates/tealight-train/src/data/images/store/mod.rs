@@ -121,7 +121,7 @@ impl PictureStore {
         &self.notes.classes
     }
 
-    /// How many files were left out, and what is wrong with the first.
+    /// The number of files that were left out, and the fault of the first of them.
     pub(super) fn left_out(&self) -> (u64, Option<&str>) {
         (self.notes.n_left_out, self.notes.first_left_out.as_deref())
     }

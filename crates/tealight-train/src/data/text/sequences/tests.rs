@@ -4,8 +4,8 @@ use super::*;
 use crate::data::text::store::tests::{Listed, in_memory, tokenizer};
 use crate::data::text::tokenizer::Tokenizer;
 
-/// Document `n` is `lens[n]` characters of its own, which are different from each other and from those of
-/// all other documents.
+/// Document `n` consists of `lens[n]` characters, all different from each other and from the characters of all other
+/// documents.
 struct Corpus {
     store: Arc<TokenStore>,
     tokenizer: Tokenizer,

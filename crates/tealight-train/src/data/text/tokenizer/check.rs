@@ -1,5 +1,5 @@
-//! Checks of an untrusted `tokenizer.json` before the `tokenizers` crate reads it: refuses what would make
-//! the crate panic, allocate without bound, or tokenise differently from run to run.
+//! Checks of an untrusted `tokenizer.json` before the `tokenizers` crate reads it: refuses files that would make the
+//! crate panic, allocate without bound, or tokenise differently from run to run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,7 +83,7 @@ fn check_growth(file: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// An upper bound of the factor by which a component with its nested components lengthens a text.
+/// An upper bound of the factor by which a component, with the components nested in it, lengthens a text.
 fn growth(part: &Value) -> Result<f64, String> {
     let (own, nested): (f64, Vec<&Value>) = match part {
         Value::Array(parts) => (1., parts.iter().collect()),
@@ -119,7 +119,7 @@ fn check_charsmap(map: &str) -> Result<(), String> {
         b'/' => Some(63),
         _ => None,
     };
-    // Six digits are 36 bits, the first 32 of which are the size.
+    // Six digits are 36 bits; the first 32 of these bits are the size.
     let bits = map
         .as_bytes()
         .get(..6)

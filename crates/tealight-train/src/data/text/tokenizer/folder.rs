@@ -91,8 +91,8 @@ impl<'a> Folder<'a> {
         self.settings.get(key)?.as_bool()
     }
 
-    /// Whether this is a tokenizer like RoBERTa's rather than GPT-2's, by the class of the tokenizer, by
-    /// that of the model, or by its tokens.
+    /// Whether this is a tokenizer like RoBERTa's rather than GPT-2's, by the class of the tokenizer, by the class of
+    /// the model, or by its tokens.
     ///
     /// # Errors
     /// If the model is of another family: its tokenizer splits texts by rules that the two files do not contain.
@@ -114,8 +114,8 @@ impl<'a> Folder<'a> {
         }
     }
 
-    /// `added_tokens` of a `tokenizer.json`: the special tokens of `vocab`, and those in
-    /// `tokenizer_config.json` or `added_tokens.json`. `mask_takes_space`: the mask includes the space before it.
+    /// `added_tokens` of a `tokenizer.json`: the special tokens of `vocab`, and the tokens in `tokenizer_config.json`
+    /// or `added_tokens.json`. `mask_takes_space`: the mask includes the space before it.
     fn added_tokens(&self, vocab: &Map<String, Value>, mask_takes_space: bool) -> Result<Value> {
         let mut tokens = Map::new();
         for role in Role::ALL {

@@ -44,8 +44,8 @@ impl Role {
     pub(super) const ALL: [Self; 5] =
         [Self::Pad, Self::Unknown, Self::Begin, Self::End, Self::Mask];
 
-    /// The keys in `special_tokens_map.json` and `tokenizer_config.json`, the last existing one of which counts,
-    /// and the usual names, for tokenizers whose files do not state the name.
+    /// The keys in `special_tokens_map.json` and `tokenizer_config.json`, of which the last that exists counts; and the
+    /// usual names, for tokenizers whose files do not state the name.
     fn keys_and_names(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             Self::Pad => (&["pad_token"], &["[PAD]", "<pad>"]),
@@ -88,7 +88,7 @@ pub(super) fn token_text(token: &Value) -> Option<&str> {
 }
 
 impl SpecialTokens {
-    /// The tokens with the given `names`; for roles without one, those with the usual names.
+    /// The tokens with the given `names`; for roles without a name, the tokens with the usual names.
     pub(super) fn find(tokenizer: &Tokenizer, names: &SpecialNames) -> Self {
         let id = |name: &str| tokenizer.token_to_id(name);
         let find = |role: Role| match names.get(role) {

@@ -27,8 +27,8 @@ pub struct Truncated {
 }
 
 impl Tokenizer {
-    /// The ids of each text with the special tokens of the template, in order; runs on all threads. Of a text with more
-    /// than `len` ids, tokens on `side` are left out, as `truncation=True` of `transformers` does, and none of the
+    /// The ids of each text with the special tokens of the template, in order; runs on all threads. If a text has more
+    /// than `len` ids, tokens on `side` are left out, as by `truncation=True` of `transformers`, but no token of the
     /// template.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use crate::error::Result;
 pub struct Unknown {
     /// Tokens that stand for text that the vocabulary lacks.
     pub n_unknown: usize,
-    /// All tokens, without those of the template.
+    /// The number of all tokens, without the tokens of the template.
     pub n_tokens: usize,
 }
 

@@ -50,7 +50,7 @@ impl Linear {
     /// The forecast after each window, `(n, 3)`.
     ///
     /// # Panics
-    /// If the windows have another length than those of the fit.
+    /// If the windows have another length than the windows of the fit.
     pub fn predict(&self, evaluation: &Evaluation) -> Vec<Distribution> {
         assert_eq!(evaluation.window, self.window, "invariant: a window as long as in the fit");
         let windows = evaluation.windows.par_chunks_exact(self.window);

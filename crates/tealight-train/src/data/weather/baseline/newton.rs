@@ -92,7 +92,7 @@ impl<'a> Newton<'a> {
         losses.iter().sum::<f64>() + 0.5 * self.ridge * square
     }
 
-    /// ∇J and ∇²J, the latter without λ.
+    /// ∇J, and ∇²J without λ.
     fn derivatives(&self, theta: &[Distribution]) -> Derivatives {
         let mut sum = Derivatives::zero(self.n_features);
         sum.gradient = theta.iter().map(|row| row.map(|w| self.ridge * w)).collect();
@@ -144,7 +144,7 @@ impl<'a> Newton<'a> {
                 let values = &hessian[column * self.n_features + row];
                 for (&[a, b], value) in PAIRS.iter().zip(values) {
                     dense[N_CLASSES * row + b][N_CLASSES * column + a] = *value;
-                    // On the diagonal of features this entry lies above that of the matrix.
+                    // On the diagonal of features, this entry lies above the diagonal of the matrix.
                     if row > column || a == b {
                         dense[N_CLASSES * row + a][N_CLASSES * column + b] = *value;
                     }

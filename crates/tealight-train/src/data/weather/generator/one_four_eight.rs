@@ -58,8 +58,8 @@ const WINDOW: usize = 10;
 const READ: [usize; 3] = [0, 3, 7];
 /// 3 kinds of weather on 3 days.
 const N_KEYS: usize = 27;
-/// The published table. Row SCS is printed as 2 6 1, which sums to 9; the published limits (majority .3759,
-/// Bayes .5525 and .9403) are those of 2 6 2.
+/// The published table. Row SCS is printed as 2 6 1, which sums to 9; the published limits (majority .3759, Bayes .5525
+/// and .9403) follow from 2 6 2.
 #[rustfmt::skip]
 const TABLE: [[u8; 3]; N_KEYS] = [
     [6, 3, 1], [4, 3, 3], [4, 2, 4], [4, 5, 1], [3, 2, 5], [3, 5, 2], [5, 1, 4], [6, 2, 2], [4, 1, 5],

@@ -15,7 +15,7 @@ use pulp::Arch;
 use super::decoder::{Instruction, Rows, decode};
 use super::flushed;
 
-/// A register of up to 16 rows of up to 64 bytes. What lies outside is zero.
+/// A register of up to 16 rows of up to 64 bytes. Bytes outside of them are zero.
 #[derive(Clone, Copy)]
 struct Tile {
     n_rows: usize,

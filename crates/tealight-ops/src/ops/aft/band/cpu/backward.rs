@@ -8,8 +8,8 @@ use crate::backend::parallel::sum;
 use crate::ops::aft::Reach;
 
 impl<T: Element> Block<'_, T> {
-    /// What the backward pass reads of each query, with its denominator D = exp(max) · sum: −max, ⟨g, Y⟩ / sum and
-    /// g / sum.
+    /// The numbers of each query that the backward pass reads, where the query's denominator is D = exp(max) · sum:
+    /// −max, ⟨g, Y⟩ / sum and g / sum.
     #[inline(always)]
     pub(super) fn queries(
         &self,
@@ -102,7 +102,7 @@ impl<T: Element> Block<'_, T> {
         }
     }
 
-    /// Adds to the gradients of key and value t those from the sum of `queries`, whose windows do not contain t.
+    /// Adds to the gradients of key and value t the terms from the sum of `queries`, whose windows do not contain t.
     #[inline(always)]
     fn backward_of_scan(&self, queries: State<'_, T>, t: usize, gradients: &mut Gradients<T>) {
         if self.is_padding(t) {

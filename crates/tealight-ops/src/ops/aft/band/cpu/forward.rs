@@ -1,4 +1,4 @@
-//! Numerators and denominators of a block: what lies before the window, after it and inside.
+//! Numerators and denominators of a block: keys before the window, after it and inside it.
 
 use super::super::scan::{Scan, State, StateMut, States, add_scaled};
 use super::{Block, divide};

@@ -32,7 +32,7 @@ pub(super) fn forward<T: Element>(inputs: Inputs<'_, T>, band: &Band) -> (Vec<T>
     (output, normaliser)
 }
 
-/// Of each input of a block.
+/// The gradients of the inputs of a block.
 struct Gradients<T> {
     key: Vec<T>,
     value: Vec<T>,
@@ -107,7 +107,7 @@ impl<T: Element> Block<'_, T> {
         }
     }
 
-    /// Adds the gradient of the taps of this block to that of all taps.
+    /// Adds the gradient of the taps of this block to the gradient of all taps.
     fn add_taps(&self, all: &mut [T], taps: &[T]) {
         let (row, columns) = match self.band.layout {
             TapLayout::OfPositions => (self.band.n_taps, 0..self.band.n_taps),

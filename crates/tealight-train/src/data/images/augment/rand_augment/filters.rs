@@ -45,7 +45,7 @@ pub(super) fn sharpness(picture: &mut Picture, factor: f64) {
     let stride = width * channels;
     let before = picture.pixels.clone();
     for row in 1..height - 1 {
-        // Of three rows, the sums of each column.
+        // The sums of each column over three rows.
         let above = &before[(row - 1) * stride..];
         let columns: Vec<u16> = (0..stride)
             .map(|at| {

@@ -1,5 +1,5 @@
 //! RandAugment (Cubuk et al. 2020, <https://arxiv.org/abs/1909.13719>): `n` operations, each uniform among 14, all of
-//! one magnitude M from 0 to 10. The ranges are those of AutoAugment (Cubuk et al. 2019,
+//! one magnitude M from 0 to 10. The ranges come from AutoAugment (Cubuk et al. 2019,
 //! <https://arxiv.org/abs/1805.09501>, table 6), with m = M / 10:
 //!
 //! ```text

@@ -21,9 +21,9 @@ const MAX_JSON_LINE: usize = 1 << 26;
 
 /// Collects the text of a document and emits its parts as soon as they are full.
 ///
-/// A part ends before a space between two words: tokenizers begin a new token there, so that the parts have the
-/// same tokens as the whole. Without such a space (Japanese), it ends before a line break, else between two
-/// characters, where the tokens may differ from those of the whole.
+/// A part ends before a space between two words: tokenizers begin a new token there, so that the parts have the same
+/// tokens as the whole. Without such a space (Japanese), it ends before a line break, else between two characters,
+/// where the tokens may differ from the tokens of the whole.
 pub(super) struct DocumentAssembler {
     path: Arc<Path>,
     split: Option<Split>,

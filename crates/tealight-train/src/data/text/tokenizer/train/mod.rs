@@ -1,9 +1,8 @@
 //! Training a vocabulary from text. The same text and settings give the same bytes for any number of threads.
 //!
-//! The trainers of the `tokenizers` crate iterate over hash maps, whose order differs from run to run, and
-//! add floats in the order in which threads finish. Therefore words are counted here, in order; the
-//! trainers receive a sorted list of what they would number in the order of a map; and they run on one
-//! thread (`models.rs`).
+//! The trainers of the `tokenizers` crate iterate over hash maps, whose order differs from run to run, and add floats
+//! in the order in which threads finish. Therefore words are counted here, in order; the trainers receive a sorted list
+//! of the words that they would otherwise number in the order of a map; and they run on one thread (`models.rs`).
 //!
 //! Every trained tokenizer has the same five special tokens with the same ids, and the template `[CLS] text
 //! [SEP]`, so that masked models, causal models and classifiers can use it.
@@ -31,7 +30,7 @@ use crate::error::Result;
 /// The maximal bytes of text that are used: more text changes little, and the trainers count in 32 bits.
 const MAX_TEXT: usize = 1 << 28;
 
-/// What is changed in a text before it is split.
+/// The changes to a text before it is split.
 #[derive(Clone, Copy, Default)]
 struct Normalisation {
     lowercase: bool,

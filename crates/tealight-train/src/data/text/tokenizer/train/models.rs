@@ -64,8 +64,8 @@ pub(super) fn bpe(words: &Words, vocab_size: usize, min_frequency: u64) -> Resul
     train(&trainer, words)
 }
 
-/// Of equally frequent pairs the trainer merges the one with the smallest ids. The ids are assigned in
-/// order, so the order of its map of words has no effect.
+/// If pairs are equally frequent, the trainer merges the pair with the smallest ids. The ids are assigned in order, so
+/// the order of its map of words has no effect.
 fn train(trainer: &BpeTrainer, words: &Words) -> Result<BPE> {
     let words = words.iter().map(|(word, &count)| (word.as_str().into(), count)).collect();
     let mut model = BPE::default();
@@ -192,7 +192,7 @@ fn frequent(
     counts.into_iter().map(|(character, _)| *character).scan(room, fits).collect()
 }
 
-/// The number of tokens of a vocabulary besides the special ones.
+/// The number of tokens of a vocabulary, without the special ones.
 fn room(vocab_size: usize) -> usize {
     vocab_size.saturating_sub(SPECIAL_TOKENS.len())
 }
