@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         .map_err(anyhow::Error::msg)
         .and_then(|()| check_launch(&command))
         .map(|()| log_computation())
-        .and_then(|()| with_product_precision(precision, || run(command)));
+        .and_then(|()| with_product_precision(precision, || commands::run(&command)));
     log_cost(started);
     result.unwrap_or_else(|error| failure::report(&failure::naming(model.as_deref(), error)))
 }
@@ -79,37 +79,4 @@ fn check_launch(command: &Command) -> anyhow::Result<()> {
         ),
         _ => Ok(()),
     }
-}
-
-fn run(command: Command) -> anyhow::Result<ExitCode> {
-    match command {
-        Command::Train(args) => return commands::train::run(&args),
-        Command::Bench(args) => return bench::run(&args),
-        Command::Doctor(args) => commands::doctor::run(&args),
-        Command::Checkpoint(args) => commands::checkpoint::run(&args),
-        Command::VerifyResume(args) => commands::verify_resume::run(&args),
-        Command::Ablate(args) => ablate::run(&args),
-        Command::Evaluate(args) => commands::evaluate::run(&args),
-        Command::Forecast(args) => commands::forecast::run(&args),
-        Command::Plot(args) => commands::plot::run(&args),
-        Command::Report(args) => commands::report::run(&args),
-        Command::Attend(args) => commands::attend::run(&args),
-        Command::Translate(args) => commands::translate::run(&args),
-        Command::Tokenizer(args) => commands::tokenizer::run(&args),
-        Command::Classify(args) => commands::classify::run(&args),
-        Command::Embed(args) => commands::embed::run(&args),
-        Command::FillMask(args) => commands::fill_mask::run(&args),
-        Command::Generate(args) => commands::generate::run(&args),
-        Command::Serve(args) => serve::run(&args),
-        Command::Export(args) => commands::export::run(&args),
-        Command::Devices(args) => commands::devices::run(&args),
-        Command::Info(args) => commands::info::run(&args),
-        Command::Inspect(args) => commands::inspect::run(&args),
-        Command::Init(args) => commands::init::run(&args),
-        Command::Explain(args) => commands::explain::run(&args),
-        Command::Schema => commands::schema::run(),
-        Command::Completions { shell } => commands::completions::run(shell),
-        Command::Man(args) => commands::man::run(&args),
-    }?;
-    Ok(ExitCode::SUCCESS)
 }
