@@ -16,8 +16,8 @@ use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::with_product_precision;
 
 use super::distributed::step::{PartialStep, SharedStep};
-use super::distributed::tree::{Node, PairwiseSum};
 use super::graph::GraphedPass;
+use super::pairwise_sum::{Node, PairwiseSum};
 use super::pass::{OnFinal, Pass, PassContext, pass};
 use super::prefetch::{BatchShare, Prefetch};
 use super::session::Session;

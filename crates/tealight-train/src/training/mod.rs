@@ -16,6 +16,7 @@ mod forward_backward;
 mod graph;
 mod memory;
 mod outputs;
+mod pairwise_sum;
 mod pass;
 mod prefetch;
 pub mod session;

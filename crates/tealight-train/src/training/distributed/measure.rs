@@ -19,11 +19,11 @@ use candle_core::{DType, Tensor};
 use super::exchange::GradientExchange;
 use super::plan::{Division, Plan};
 use super::summer::{NeededSums, Summer};
-use super::tree::nodes_within;
 use crate::communicator::ranks::Ranks;
 use crate::communicator::transport::Transport;
 use crate::config::DistributedConfig;
 use crate::error::Result;
+use crate::training::pairwise_sum::nodes_within;
 
 /// The times that `repeats` exchanges of gradients of these `sizes` take, in elements, when nothing else is computed.
 /// Each rank has one micro-batch. All ranks call it.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use candle_core::{Device, Tensor};
 
 use super::plan::Bucket;
-use super::tree::{Node, PairwiseSum, nodes_within};
 use crate::communicator::ranks::Ranks;
 use crate::communicator::transport::{Transport, joined, row, sum};
 use crate::communicator::wire::Wire;
 use crate::error::Result;
+use crate::training::pairwise_sum::{Node, PairwiseSum, nodes_within};
 
 /// The most elements that a rank receives in one call; it sends less than twice as many. MPI counts bytes in 32 bits.
 const MAX_LEN: usize = 1 << 28;
