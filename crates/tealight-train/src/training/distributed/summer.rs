@@ -160,7 +160,7 @@ impl Summer {
         let (terms, additions) = (self.terms(own, part)?, &self.order.additions);
         let terms: Vec<_> = terms.iter().collect();
         if self.needed == NeededSums::OwnShard {
-            return self.wire.rounded(sum(&terms, additions)?);
+            return self.wire.rounded(&sum(&terms, additions)?);
         }
         let lens: Vec<_> = part.iter().map(ExactSizeIterator::len).collect();
         self.transport.gather_sums(self.wire, &terms, additions, &lens)
@@ -190,7 +190,7 @@ impl Summer {
             if of == rank {
                 let kept = own
                     .iter()
-                    .map(|sum| self.wire.rounded(sum.narrow(0, part[rank].start, len)?));
+                    .map(|sum| self.wire.rounded(&sum.narrow(0, part[rank].start, len)?));
                 partials.extend(kept.collect::<Result<Vec<_>>>()?);
                 continue;
             }
@@ -233,8 +233,6 @@ fn flatten<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::communicator::messages::ByMessages;
-    use crate::communicator::messages::tests::Carried;
     use crate::communicator::threads::tests::on_all;
     use crate::communicator::transport::ThroughHost;
     use crate::training::distributed::plan::{Division, Plan};
@@ -263,6 +261,26 @@ mod tests {
         wire: Wire::F32,
         transport: |ranks| Arc::new(ThroughHost::new(ranks)),
     };
+
+    /// A transport that gathers by an exchange, as that between GPUs does.
+    #[derive(Debug)]
+    struct ByExchange(ThroughHost);
+
+    impl Transport for ByExchange {
+        fn device(&self) -> &Device {
+            self.0.device()
+        }
+
+        fn exchange(
+            &self,
+            wire: Wire,
+            send: &Tensor,
+            send_parts: &[Range<usize>],
+            receive_lens: &[usize],
+        ) -> Result<Tensor> {
+            self.0.exchange(wire, send, send_parts, receive_lens)
+        }
+    }
 
     /// The sums of a bucket on each of three ranks, which have `n_micro_batches` together.
     fn sums(n_micro_batches: u64, division: &Division, way: Way) -> Vec<Vec<f32>> {
@@ -296,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_between_pairs_of_ranks_make_the_same_sums() {
+    fn a_transport_that_only_exchanges_makes_the_same_sums() {
         // One rank owns nothing.
         for division in [Division::Equal(3), Division::Owned(vec![0, 2, 0], 3)] {
             for n_micro_batches in [3, 9] {
@@ -306,7 +324,7 @@ mod tests {
                         let expected = sums(n_micro_batches, &division, host);
                         for max_len in [MAX_LEN, 7] {
                             let transport = |ranks| -> Arc<dyn Transport> {
-                                Arc::new(ByMessages(Carried(ranks)))
+                                Arc::new(ByExchange(ThroughHost::new(ranks)))
                             };
                             let way = Way { max_len, transport, ..host };
                             assert_eq!(sums(n_micro_batches, &division, way), expected);
