@@ -5,7 +5,6 @@ use tealight_model::Mode;
 use super::forward_backward::ForwardBackward;
 use super::pass::Pass;
 use super::session::Session;
-use crate::config::limits;
 use crate::data::Split;
 use crate::error::{Error, Result};
 use crate::monitor::early_stopping;
@@ -50,16 +49,6 @@ impl<T: Task> Session<T> {
             "there is nothing to predict in the first {MAX_EMPTY_BATCHES} batches of `task`"
         );
         Err(Error::config(["task"], message))
-    }
-
-    /// Checks that memory suffices for a batch in one of `n_ranks` processes; on the CPU only.
-    pub fn check_memory(&self, n_ranks: usize) -> Result<()> {
-        let Self { config, task, .. } = self;
-        if self.params.device().is_cpu() {
-            let estimate = task.estimate(&config.model);
-            limits::check_memory(config, &estimate, task.seq_len(), n_ranks)?;
-        }
-        Ok(())
     }
 
     /// Checks that the task measures the metric of early stopping.
