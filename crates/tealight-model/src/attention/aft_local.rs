@@ -13,7 +13,8 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use tealight_ops::aft::{self, Reach};
+use tealight_ops::Reach;
+use tealight_ops::aft;
 
 use super::aft_full::NEAR_ZERO;
 use super::gate::{self, Aft, Gate, PairBiases};

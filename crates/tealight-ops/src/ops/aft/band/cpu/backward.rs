@@ -5,7 +5,7 @@ use super::super::{Normaliser, TapLayout};
 use super::{Block, Gradients, divide};
 use crate::backend::element::Element;
 use crate::backend::parallel::sum;
-use crate::ops::aft::Reach;
+use crate::ops::reach::Reach;
 
 impl<T: Element> Block<'_, T> {
     /// What the backward pass reads of each query, with its denominator D = exp(max) · sum: −max, ⟨g, Y⟩ / sum and
