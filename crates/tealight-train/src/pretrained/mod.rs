@@ -136,7 +136,7 @@ impl Pretrained {
         let config: RunConfig = source.deserialize()?;
         let asked = selection.or_else(|| Selection::named(path, directory));
         let (checkpoint, checkpoint_note) =
-            directory.checkpoints().choose(asked, config.checkpoint.select)?;
+            directory.checkpoints().select(asked, config.checkpoint.select)?;
         let weights = load_weights(&checkpoint, &Device::Cpu)?;
         let tokenizer = match (&config.task, Tokenizer::in_folder(directory.path())?) {
             (TaskConfig::CausalLm(task), Some(tokenizer)) => Some(task.for_prompts(&tokenizer)?),

@@ -72,7 +72,7 @@ pub(crate) fn train_step<T: Task>(
     let training = &session.config.training;
     if session.progress.step == 0 && loss.is_some_and(f64::is_finite) {
         audit(&session.shards.complete(&gradients)?, &training.gradient_audit_exceptions)
-            .map_err(|error| session.ranks.found_by_all(error))?;
+            .map_err(|error| session.ranks.as_shared_failure(error))?;
     }
 
     let spike = training.loss_spike.as_ref();
@@ -80,7 +80,7 @@ pub(crate) fn train_step<T: Task>(
         StepVerdict::Apply => {}
         StepVerdict::Stop(fault) => {
             let error = Error::BadStep(report(session, fault, &gradients)?);
-            return Err(session.ranks.found_by_all(error).into());
+            return Err(session.ranks.as_shared_failure(error).into());
         }
         StepVerdict::Skip(fault) => {
             let report = report(session, fault, &gradients)?;

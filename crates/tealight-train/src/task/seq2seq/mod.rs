@@ -38,7 +38,7 @@ pub use vocabulary::Vocabulary;
 
 use crate::data::{DataFile, Split, padded};
 use crate::error::Result;
-use crate::inference::unless_diverged;
+use crate::inference::or_default_if_not_finite;
 use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::batch::token_labels;
 use crate::task::context::TaskContext;
@@ -188,7 +188,7 @@ impl Task for Seq2Seq {
     fn attention_maps(&self, model: &Model) -> Result<Vec<AttentionMap>> {
         let first = self.data.validation.first();
         first.map_or(Ok(Vec::new()), |pair| {
-            unless_diverged(self.attention_maps_of(model, &pair.source))
+            or_default_if_not_finite(self.attention_maps_of(model, &pair.source))
         })
     }
 

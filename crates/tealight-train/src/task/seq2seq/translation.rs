@@ -12,7 +12,7 @@ use super::vocabulary::{BEGIN, END, PAD};
 use super::{Pair, Seq2Seq};
 use crate::data::padded;
 use crate::error::{Error, Result};
-use crate::inference::unless_diverged;
+use crate::inference::or_default_if_not_finite;
 use crate::task::attention_map::AttentionMap;
 
 /// Sequences that are decoded together, beams counted.
@@ -45,7 +45,8 @@ impl Seq2Seq {
     /// The output for each source of `pairs`, by greedy decoding; none if the outputs of the model are not finite.
     pub(super) fn outputs(&self, model: &Model, pairs: &[Pair]) -> Result<Vec<String>> {
         let sources: Vec<&str> = pairs.iter().map(|pair| pair.source.as_str()).collect();
-        let written = unless_diverged(self.translate(model, &sources, &Strategy::Greedy, None))?;
+        let written =
+            or_default_if_not_finite(self.translate(model, &sources, &Strategy::Greedy, None))?;
         Ok(written.into_iter().flatten().map(|output| output.text).collect())
     }
 

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use candle_core::{DType, Tensor};
 
+use super::bucket_reducer::{BucketReducer, NeededSums};
 use super::exchange::GradientExchange;
 use super::plan::{Division, Plan};
-use super::summer::{NeededSums, Summer};
 use crate::communicator::ranks::Ranks;
 use crate::communicator::transport::Transport;
 use crate::config::DistributedConfig;
@@ -42,9 +42,9 @@ pub fn time_exchanges(
     let gradients = sizes.iter().map(|&size| Tensor::ones(size, DType::F32, device));
     let gradients = gradients.collect::<candle_core::Result<Vec<_>>>()?;
     let (wire, needed) = (settings.compress, NeededSums::All);
-    let summer = Summer::new(ranks, transport.clone(), n as u64, wire, needed);
+    let reducer = BucketReducer::new(ranks, transport.clone(), n as u64, wire, needed);
     thread::scope(|scope| {
-        let mut exchange = GradientExchange::start(plan, summer, scope)?;
+        let mut exchange = GradientExchange::start(plan, reducer, scope)?;
         let mut time = || {
             device.synchronize()?;
             // All begin together.

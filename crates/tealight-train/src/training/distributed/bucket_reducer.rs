@@ -71,7 +71,7 @@ impl Order {
 
 /// Sums buckets over all ranks.
 #[derive(Debug)]
-pub(crate) struct Summer {
+pub(crate) struct BucketReducer {
     rank: usize,
     order: Order,
     wire: Wire,
@@ -81,7 +81,7 @@ pub(crate) struct Summer {
     max_len: usize,
 }
 
-impl Summer {
+impl BucketReducer {
     /// For steps of `n_micro_batches`, those of all ranks together.
     pub(super) fn new(
         ranks: &Ranks,
@@ -288,14 +288,15 @@ mod tests {
             let ranks = Ranks::new(Arc::new(rank), "host").unwrap();
             let plan = Plan::new(&[7, 4, 5], 100, division);
             let transport = (way.transport)(ranks.clone());
-            let summer = Summer::new(&ranks, transport, n_micro_batches, way.wire, way.needed);
-            let summer = Summer { max_len: way.max_len, ..summer };
+            let reducer =
+                BucketReducer::new(&ranks, transport, n_micro_batches, way.wire, way.needed);
+            let reducer = BucketReducer { max_len: way.max_len, ..reducer };
             let own = |partial: usize| {
                 let of = |i: usize| ((i * 7 + partial * 3 + ranks.rank()) as f32).exp();
                 Tensor::from_vec((0..16).map(of).collect(), 16, &Device::Cpu).unwrap()
             };
-            let own: Vec<_> = (0..summer.n_partials()).map(own).collect();
-            summer.sum_with(&own, &plan.buckets[0]).unwrap().to_vec1::<f32>().unwrap()
+            let own: Vec<_> = (0..reducer.n_partials()).map(own).collect();
+            reducer.sum_with(&own, &plan.buckets[0]).unwrap().to_vec1::<f32>().unwrap()
         })
     }
 
