@@ -101,8 +101,8 @@ impl AttentionConfig {
     }
 
     /// The length that all sequences must be padded to; `None`: any length will do.
-    pub fn only_len(&self) -> Option<usize> {
-        self.settings().only_len()
+    pub fn required_len(&self) -> Option<usize> {
+        self.settings().required_len()
     }
 
     /// Whether padding at the end of a sequence leaves its other positions as they are without it.
@@ -132,7 +132,7 @@ pub trait AttentionKind: fmt::Debug {
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost;
 
     /// The length that all sequences must be padded to; `None`: any length will do.
-    fn only_len(&self) -> Option<usize> {
+    fn required_len(&self) -> Option<usize> {
         None
     }
 

@@ -122,7 +122,7 @@ impl AttentionKind for Config {
         projection::cost(spec, [q_len, kv_len]) + exact + approximate + convolution
     }
 
-    fn only_len(&self) -> Option<usize> {
+    fn required_len(&self) -> Option<usize> {
         self.seq_len
     }
 

@@ -140,7 +140,7 @@ impl Model {
         Expressed {
             family,
             config: config_json,
-            seq_len: config.only_len().or(config.max_seq_len).unwrap_or(sizes.seq_len),
+            seq_len: config.required_len().or(config.max_seq_len).unwrap_or(sizes.seq_len),
             notes,
             pairs,
             aliases: (class.aliases)(config),

@@ -211,7 +211,7 @@ impl Writer<'_> {
         }
         let Self { graph, config, model, parameters } = *self;
         let Sizes { n_token_types, pad_id, seq_len, .. } = model.sizes();
-        let len = config.only_len().map_or(LEN, Axis::Fixed);
+        let len = config.required_len().map_or(LEN, Axis::Fixed);
         let ids = graph.input("input_ids", Type::Int, &[BATCH, len]);
         let kv_len = if model.has_cache() { TOTAL_LEN } else { len };
         let mask = graph.input("attention_mask", Type::Int, &[BATCH, kv_len]);

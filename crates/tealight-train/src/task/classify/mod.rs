@@ -62,7 +62,7 @@ pub struct Classify {
     vocab_size: usize,
     batch_size: usize,
     /// The length that the attention of the model requires.
-    only_len: Option<usize>,
+    required_len: Option<usize>,
     device: Device,
 }
 
@@ -80,18 +80,18 @@ impl TaskKind for Config {
             // Runs of versions that ignored these settings have them.
             model.refuse_vocabulary_output()?;
         }
-        let only_len = model.only_len();
-        let data = Data::new(self, longest(self, only_len), seed, kept)?;
+        let required_len = model.required_len();
+        let data = Data::new(self, longest(self, required_len), seed, kept)?;
         let vocab_size = embedding_rows(&data.encoder.tokenizer, self.vocab_size)?;
         let order = Some(ShuffledOrder::new(seed, data.train.len()));
         let (config, device) = (self.clone(), device.clone());
-        Ok(Classify { config, data, order, vocab_size, batch_size, only_len, device })
+        Ok(Classify { config, data, order, vocab_size, batch_size, required_len, device })
     }
 }
 
 /// The most tokens of a text.
-fn longest(config: &Config, only_len: Option<usize>) -> usize {
-    only_len.map_or(config.seq_len, |len| len.min(config.seq_len))
+fn longest(config: &Config, required_len: Option<usize>) -> usize {
+    required_len.map_or(config.seq_len, |len| len.min(config.seq_len))
 }
 
 impl Classify {
@@ -104,12 +104,12 @@ impl Classify {
         device: &Device,
     ) -> Result<Self> {
         let vocab_size = config.vocab_size.unwrap_or(tokenizer.vocab_size());
-        let only_len = model.only_len();
-        let encoder = Encoder::new(tokenizer, longest(config, only_len), config.n_token_types)?;
+        let required_len = model.required_len();
+        let encoder = Encoder::new(tokenizer, longest(config, required_len), config.n_token_types)?;
         let (train, validation, files) = (Vec::new(), Vec::new(), Vec::new());
         let data = Data { train, validation, labels, encoder, files };
         let (config, device) = (config.clone(), device.clone());
-        Ok(Self { config, data, order: None, vocab_size, batch_size: 1, only_len, device })
+        Ok(Self { config, data, order: None, vocab_size, batch_size: 1, required_len, device })
     }
 
     /// The labels in the order of the model's outputs.
@@ -159,7 +159,7 @@ impl Classify {
     pub fn classify(&self, model: &Classifier, texts: &[Text]) -> Result<Vec<Classified>> {
         let tokens = texts.iter().map(|text| self.tokens(text)).collect::<Result<Vec<_>>>()?;
         let lens: Vec<usize> = tokens.iter().map(|text| text.ids.len()).collect();
-        let batching = match self.only_len {
+        let batching = match self.required_len {
             Some(_) => Batching::OneByOne,
             None => Batching::OneLength { max_positions: EVALUATION_TOKENS },
         };
@@ -190,7 +190,7 @@ impl Classify {
         let layers = model.attention_maps(&rows.input(), &rows.mask)?;
         let (tokenizer, pad) = (&self.data.encoder.tokenizer, self.pad());
         let mut ids = Cow::Borrowed(&tokens.ids);
-        if let Some(len) = self.only_len {
+        if let Some(len) = self.required_len {
             ids.to_mut().resize(len, pad);
         }
         Ok(AttentionMap::of_tokens(tokenizer, &ids, layers))
@@ -240,11 +240,11 @@ impl Classify {
     }
 
     fn rows(&self, tokens: &[&Tokens]) -> Result<Rows> {
-        Rows::new(tokens, self.only_len.unwrap_or(0), self.pad(), &self.device)
+        Rows::new(tokens, self.required_len.unwrap_or(0), self.pad(), &self.device)
     }
 
     fn batch_of(&self, items: &[Item]) -> Result<Batch> {
-        let width = self.only_len.unwrap_or(0);
+        let width = self.required_len.unwrap_or(0);
         Batch::new(items, self.labels(), width, self.pad(), &self.device)
     }
 
