@@ -253,8 +253,8 @@ impl ModelConfig {
     }
 
     /// The length that all sequences must be padded to; `None`: any length will do.
-    pub fn only_len(&self) -> Option<usize> {
-        (0..self.layers.len().max(1)).filter_map(|i| self.attention_of(i).only_len()).max()
+    pub fn required_len(&self) -> Option<usize> {
+        (0..self.layers.len().max(1)).filter_map(|i| self.attention_of(i).required_len()).max()
     }
 
     /// Whether padding at the end of a sequence leaves the states of its other positions as they are without it, so

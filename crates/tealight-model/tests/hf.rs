@@ -337,7 +337,7 @@ fn fixed_nystrom_length_is_a_multiple_of_landmarks_and_enforced() -> Result<()> 
         assert!(error.contains(&format!("`model.attention.seq_len` = {seq_len}")), "{error}");
     }
     let config = of(2, 4);
-    assert_eq!(config.attention.only_len(), Some(4));
+    assert_eq!(config.attention.required_len(), Some(4));
     let (_, model) = masked_lm(&config, &SPEC)?;
     let error = logits(&model).expect_err("five positions").to_string();
     assert!(error.contains("5 positions: this attention is for 4"), "{error}");

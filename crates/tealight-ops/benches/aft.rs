@@ -7,7 +7,8 @@
 use std::time::Instant;
 
 use candle_core::{Device, Result, Tensor, Var};
-use tealight_ops::aft::{Alignment, Reach, aft_conv, aft_full, aft_local, aft_simple};
+use tealight_ops::Reach;
+use tealight_ops::aft::{Alignment, aft_conv, aft_full, aft_local, aft_simple};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::{allocator, backward};
 

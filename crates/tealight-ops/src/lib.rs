@@ -61,6 +61,7 @@ pub use backend::buffer::unwritten_f32;
 pub use backend::product_precision::{ProductPrecision, with_product_precision};
 pub use backend::simd::{bf16_instructions, check_instructions, instructions};
 pub use backend::{allocator, cuda_graph, device, profile, reference_ops, threads};
+pub use ops::reach::Reach;
 pub use ops::{
     activation, aft, attention, broadcast, convolution, cross_entropy, depthwise_convolution,
     dropout, embedding, entmax, gate, linear, linear_attention, linear_cross_entropy, matmul,

@@ -4,7 +4,8 @@ mod common;
 
 use candle_core::{DType, Result, Tensor};
 use common::{differentiate, normal, values};
-use tealight_ops::aft::{Alignment, Reach, aft_conv, aft_full, aft_local, aft_simple};
+use tealight_ops::Reach;
+use tealight_ops::aft::{Alignment, aft_conv, aft_full, aft_local, aft_simple};
 use tealight_ops::testing::device;
 use tealight_ops::threads;
 

@@ -10,6 +10,7 @@ mod common;
 use agreement::{TOLERANCES, assert_agree, assert_close};
 use candle_core::{D, DType, Result, Tensor, Var};
 use common::{Op, differentiate, normal, values};
+use tealight_ops::Reach;
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::testing::device;
 use tealight_ops::truncated_softmax::{self, Truncation, truncated_softmax};
@@ -714,7 +715,7 @@ fn attention_free_means_agree() -> Result<()> {
                 let key = rounded(0, &[batch, len, d_model], scale, dtype)?;
                 let value = normal(1, &[batch, len, d_model], dtype)?;
                 let w = |shape: [usize; 2]| rounded(2, &shape, scale.min(20.), dtype);
-                for reach in [aft::Reach::Everything, aft::Reach::Past] {
+                for reach in [Reach::Everything, Reach::Past] {
                     let inputs = [key.clone(), value.clone(), w([len, len])?];
                     let op: Op = &|x| aft::aft_full(&x[0], &x[1], &x[2], mask, reach);
                     let definition: Op =
@@ -749,7 +750,7 @@ fn filters_of_attention_free_means_agree() -> Result<()> {
                         normal(1, &[batch, len, n_heads, head_dim], dtype)?,
                         rounded(2, &[n_heads, kernel_size], scale.min(20.), dtype)?,
                     ];
-                    for reach in [aft::Reach::Everything, aft::Reach::Past] {
+                    for reach in [Reach::Everything, Reach::Past] {
                         for at in [aft::Alignment::Centred, aft::Alignment::Left] {
                             let op: Op = &|x| aft::aft_conv(&x[0], &x[1], &x[2], at, mask, reach);
                             let definition: Op =
@@ -774,7 +775,7 @@ fn attention_free_means_read_another_sequence() -> Result<()> {
                 normal(2, &[q_len, kv_len], dtype)?,
             ];
             for mask in aft_masks(2, kv_len)? {
-                let (mask, reach) = (mask.as_ref(), aft::Reach::Everything);
+                let (mask, reach) = (mask.as_ref(), Reach::Everything);
                 let op: Op = &|x| aft::aft_full(&x[0], &x[1], &x[2], mask, reach);
                 let definition: Op =
                     &|x| aft::reference::aft_full(&x[0], &x[1], &x[2], mask, reach);

@@ -4,9 +4,10 @@ mod common;
 
 use candle_core::{DType, Result, Tensor};
 use common::{Op, differentiate, normal, values};
+use tealight_ops::Reach;
 use tealight_ops::attention::{Options, reference::attention};
 use tealight_ops::dropout::Draw;
-use tealight_ops::linear_attention::{Reads, linear_attention};
+use tealight_ops::linear_attention::linear_attention;
 use tealight_ops::retention::retention;
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::testing::device;
@@ -218,8 +219,8 @@ fn scans_have_their_gradients() -> Result<()> {
     let mask = Tensor::new(&[[0_u8, 0, 0, 0, 0], [1, 0, 1, 0, 0]], device())?;
     let operands =
         [random(0, &[2, 3, 5, 2])?, random(1, &[2, 3, 5, 2])?, random(2, &[2, 3, 5, 7])?];
-    for reads in [Reads::Everything, Reads::Past] {
-        let op: Op = &|x| linear_attention(&x[0], &x[1], &x[2], reads, Some(&mask));
+    for reach in [Reach::Everything, Reach::Past] {
+        let op: Op = &|x| linear_attention(&x[0], &x[1], &x[2], reach, Some(&mask));
         check("linear_attention", op, &operands)?;
     }
     let decay = [1., 0.9, 0.5];
@@ -264,7 +265,7 @@ fn attention_free_means_have_their_gradients() -> Result<()> {
     let mask = Tensor::new(&[[0_u8, 0, 1, 0, 0], [1, 0, 0, 0, 1]], device())?;
     let (key, value) = (random(0, &[2, 5, 3])?, random(1, &[2, 5, 3])?);
     let wide = random(2, &[2, 5, 3, 2])?;
-    for reach in [aft::Reach::Everything, aft::Reach::Past] {
+    for reach in [Reach::Everything, Reach::Past] {
         let with = |w: Tensor| [key.clone(), value.clone(), w];
         let mask = Some(&mask);
         let full: Op = &|x| aft::aft_full(&x[0], &x[1], &x[2], mask, reach);

@@ -8,7 +8,8 @@ mod common;
 use agreement::{TOLERANCES, assert_agree, assert_close};
 use candle_core::{DType, Device, IndexOp, Result, Tensor};
 use common::{Op, differentiate, normal, values};
-use tealight_ops::linear_attention::{self, Reads, linear_attention};
+use tealight_ops::Reach;
+use tealight_ops::linear_attention::{self, linear_attention};
 use tealight_ops::retention::{self, retention};
 use tealight_ops::testing::device;
 use tealight_ops::threads;
@@ -59,17 +60,17 @@ fn linear_attention_agrees() -> Result<()> {
     for (dtype, tolerance) in TOLERANCES {
         for shape in SHAPES {
             let [batch, _, len, ..] = shape;
-            for (reads, kv_len) in
-                [(Reads::Past, len), (Reads::Everything, len), (Reads::Everything, len + 6)]
+            for (reach, kv_len) in
+                [(Reach::Past, len), (Reach::Everything, len), (Reach::Everything, len + 6)]
             {
                 for mask in paddings(batch, kv_len)? {
                     let mask = mask.as_ref();
                     assert_agree(
-                        &format!("linear_attention {reads:?}"),
-                        &|x| linear_attention(&x[0], &x[1], &x[2], reads, mask),
+                        &format!("linear_attention {reach:?}"),
+                        &|x| linear_attention(&x[0], &x[1], &x[2], reach, mask),
                         &|x| {
                             linear_attention::reference::linear_attention(
-                                &x[0], &x[1], &x[2], reads, mask,
+                                &x[0], &x[1], &x[2], reach, mask,
                             )
                         },
                         &attention_operands(shape, kv_len, dtype)?,
@@ -130,7 +131,7 @@ fn with_every_operation(dtype: DType, check: impl Fn(Case) -> Result<()>) -> Res
     let decay = decays(3);
     check((
         "linear_attention",
-        &|x| linear_attention(&x[0], &x[1], &x[2], Reads::Past, None),
+        &|x| linear_attention(&x[0], &x[1], &x[2], Reach::Past, None),
         operands.clone(),
     ))?;
     check(("retention", &|x| retention(&x[0], &x[1], &x[2], &decay, None), operands))?;
@@ -198,9 +199,9 @@ fn sums_over_all_keys_are_an_average_by_the_weights() -> Result<()> {
     use linear_attention::reference;
     let [query, key, value] = attention_operands([2, 3, 5, 11, 7], 13, DType::F64)?;
     for mask in paddings(2, 13)? {
-        let (reads, mask) = (Reads::Everything, mask.as_ref());
-        let y = reference::linear_attention(&query, &key, &value, reads, mask)?;
-        let weights = reference::weights(&query, &key, reads, mask)?;
+        let (reach, mask) = (Reach::Everything, mask.as_ref());
+        let y = reference::linear_attention(&query, &key, &value, reach, mask)?;
+        let weights = reference::weights(&query, &key, reach, mask)?;
         assert_close("sums", &y, &weights.matmul(&value)?, 1e-12)?;
     }
     Ok(())
@@ -209,12 +210,12 @@ fn sums_over_all_keys_are_an_average_by_the_weights() -> Result<()> {
 /// Sums of positive weights are averages: they stay within the values.
 #[test]
 fn an_average_is_within_the_values_whatever_the_features() -> Result<()> {
-    for reads in [Reads::Past, Reads::Everything] {
+    for reach in [Reach::Past, Reach::Everything] {
         for size in [1., 1e4, 1e9] {
             let [query, key, value] = attention_operands([2, 3, 5, 11, 7], 5, DType::F32)?;
             let value = value.ones_like()?;
-            let y = linear_attention(&(query * size)?, &(key * size)?, &value, reads, None)?;
-            assert!(values(&y)?.iter().all(|y| (y - 1.).abs() < 1e-6), "{reads:?} × {size}");
+            let y = linear_attention(&(query * size)?, &(key * size)?, &value, reach, None)?;
+            assert!(values(&y)?.iter().all(|y| (y - 1.).abs() < 1e-6), "{reach:?} × {size}");
         }
     }
     Ok(())
@@ -226,9 +227,9 @@ fn a_feature_may_be_zero() -> Result<()> {
     let query = Tensor::new(&[[[[0_f32, zero], [zero, 0.], [zero, zero]]]], device())?;
     let key = Tensor::new(&[[[[0_f32, zero], [zero, zero], [zero, 0.]]]], device())?;
     let value = Tensor::new(&[[[[1_f32], [2.], [3.]]]], device())?;
-    for (reads, expected) in [(Reads::Everything, [1., 3., 0.]), (Reads::Past, [1., 0., 0.])] {
-        let y = linear_attention(&query, &key, &value, reads, None)?;
-        assert_eq!(values(&y)?, expected, "{reads:?}");
+    for (reach, expected) in [(Reach::Everything, [1., 3., 0.]), (Reach::Past, [1., 0., 0.])] {
+        let y = linear_attention(&query, &key, &value, reach, None)?;
+        assert_eq!(values(&y)?, expected, "{reach:?}");
     }
     Ok(())
 }
@@ -257,8 +258,8 @@ fn results_do_not_depend_on_the_number_of_threads() -> Result<()> {
     let decay = decays(3);
     let all = || -> Result<Vec<Vec<f64>>> {
         let cases: [(Op, &[Tensor]); 4] = [
-            (&|x| linear_attention(&x[0], &x[1], &x[2], Reads::Past, None), &operands),
-            (&|x| linear_attention(&x[0], &x[1], &x[2], Reads::Everything, None), &operands),
+            (&|x| linear_attention(&x[0], &x[1], &x[2], Reach::Past, None), &operands),
+            (&|x| linear_attention(&x[0], &x[1], &x[2], Reach::Everything, None), &operands),
             (&|x| retention(&x[0], &x[1], &x[2], &decay, None), &operands),
             (&|x| wkv(&x[0], &x[1], &x[2], &x[3], None), &channels),
         ];
@@ -286,7 +287,7 @@ fn nothing_to_read_and_nothing_that_reads() -> Result<()> {
         let (query, key) = (zeros(&[batch, 3, q_len, 11])?, zeros(&[batch, 3, kv_len, 11])?);
         let value = zeros(&[batch, 3, kv_len, 7])?;
         for mask in [None, Some(&mask)] {
-            let y = linear_attention(&query, &key, &value, Reads::Everything, mask)?;
+            let y = linear_attention(&query, &key, &value, Reach::Everything, mask)?;
             assert_eq!(y.dims(), [batch, 3, q_len, 7]);
             assert!(values(&y)?.iter().all(|&y| y == 0.));
         }
@@ -296,7 +297,7 @@ fn nothing_to_read_and_nothing_that_reads() -> Result<()> {
         let (query, value) = (zeros(&[batch, 3, len, 11])?, zeros(&[batch, 3, len, 7])?);
         let (key, rate) = (zeros(&[batch, len, 7])?, zeros(&[7])?);
         for mask in [None, Some(&mask)] {
-            let y = linear_attention(&query, &query, &value, Reads::Past, mask)?;
+            let y = linear_attention(&query, &query, &value, Reach::Past, mask)?;
             assert_eq!(y.dims(), value.dims());
             assert_eq!(retention(&query, &query, &value, &decays(3), mask)?.dims(), value.dims());
             assert_eq!(wkv(&key, &key, &rate, &rate, mask)?.dims(), key.dims());
@@ -313,8 +314,8 @@ fn a_mask_of_another_shape_is_refused_in_every_dtype() -> Result<()> {
         let mask = Some(&mask);
         for dtype in [DType::F32, DType::F64, DType::BF16] {
             let [query, key, value] = attention_operands([2, 3, 5, 11, 7], 5, dtype)?;
-            for reads in [Reads::Everything, Reads::Past] {
-                assert!(linear_attention(&query, &key, &value, reads, mask).is_err(), "{dtype:?}");
+            for reach in [Reach::Everything, Reach::Past] {
+                assert!(linear_attention(&query, &key, &value, reach, mask).is_err(), "{dtype:?}");
             }
             assert!(retention(&query, &key, &value, &decays(3), mask).is_err(), "{dtype:?}");
             let [key, value, decay, bonus] = wkv_operands(2, 5, 11, dtype)?;
@@ -327,11 +328,11 @@ fn a_mask_of_another_shape_is_refused_in_every_dtype() -> Result<()> {
 #[test]
 fn shapes_that_do_not_match_are_refused() -> Result<()> {
     let [query, key, value] = attention_operands([2, 3, 5, 11, 7], 7, DType::F32)?;
-    let attend = |reads, mask| linear_attention(&query, &key, &value, reads, mask);
-    assert!(attend(Reads::Everything, None).is_ok());
-    assert!(attend(Reads::Past, None).is_err());
+    let attend = |reach, mask| linear_attention(&query, &key, &value, reach, mask);
+    assert!(attend(Reach::Everything, None).is_ok());
+    assert!(attend(Reach::Past, None).is_err());
     let mask = padding(2, 5, false)?;
-    assert!(attend(Reads::Everything, Some(&mask)).is_err());
+    assert!(attend(Reach::Everything, Some(&mask)).is_err());
     assert!(retention(&query, &key, &value, &decays(3), None).is_err());
     let value = value.narrow(2, 0, 5)?;
     for decay in [vec![0.5; 2], vec![0.; 3], vec![1.5; 3], vec![f64::NAN; 3]] {

@@ -1,4 +1,5 @@
-//! Checks of single settings.
+//! Checks of single settings, as the file is read and a model is built. A run is checked in
+//! [`preflight`](crate::training::preflight) before its first step, and in [`monitor`](crate::monitor) while it trains.
 
 use std::fmt::Display;
 use std::path::Path;

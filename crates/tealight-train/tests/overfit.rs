@@ -24,7 +24,7 @@ use tealight_train::optimizer::OptimizerConfig;
 use tealight_train::optimizer::schedule::{Constant, ScheduleConfig};
 use tealight_train::task::weather::{Fixed, Regime, Weather};
 use tealight_train::task::{Loss, Split, Task, TaskConfig, listops};
-use tealight_train::training::doctor::OneBatch;
+use tealight_train::training::preflight::OneBatch;
 use tealight_train::{RunConfig, Session, fit};
 use weather::weather;
 

@@ -15,7 +15,8 @@
 
 use candle_core::{D, Result, Tensor};
 use candle_nn::{Init, VarBuilder, init};
-use tealight_ops::aft::{self, Reach};
+use tealight_ops::Reach;
+use tealight_ops::aft;
 
 use super::aft_full::NEAR_ZERO;
 use super::gate::{self, Aft, Gate, PairBiases};

@@ -15,7 +15,8 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder};
-use tealight_ops::aft::{Reach, aft_full};
+use tealight_ops::Reach;
+use tealight_ops::aft::aft_full;
 use tealight_ops::matmul::matmul_transposed;
 
 use super::gate::{self, Aft, Gate, PairBiases};

@@ -13,11 +13,12 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use tealight_ops::aft::{self, Reach};
+use tealight_ops::Reach;
+use tealight_ops::aft;
 
 use super::aft_full::NEAR_ZERO;
-use super::degenerate::Degenerate;
 use super::gate::{self, Aft, Gate, PairBiases};
+use super::reduces_to::ReducesTo;
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
@@ -62,9 +63,9 @@ impl AttentionKind for Config {
         gate::cost(spec, spec.d_model, [q_len, kv_len]) + core
     }
 
-    fn degenerate(&self, len: usize) -> Option<Degenerate> {
+    fn reduces_to(&self, len: usize) -> Option<ReducesTo> {
         let effect = format!("= {} gives each pair of all {len} positions a bias", self.window);
-        let full = Degenerate { setting: "window", effect, instead: "AFT-full with a full w" };
+        let full = ReducesTo { setting: "window", effect, instead: "AFT-full with a full w" };
         (self.window >= len).then_some(full)
     }
 }

@@ -11,6 +11,7 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
+use tealight_ops::Reach;
 use tealight_ops::aft;
 
 use super::decoding::{refuse_score_bias, select_rows};
@@ -74,7 +75,7 @@ impl Attention for AftSimple {
             (Reads::Past, None) => None,
             (Reads::Memory, Some(Memory { states, mask })) => {
                 let [key, value] = self.gate.maps.keys_and_values(states)?;
-                Some(aft::aft_simple(&key, &value, mask.padding_only()?, aft::Reach::Everything)?)
+                Some(aft::aft_simple(&key, &value, mask.padding_only()?, Reach::Everything)?)
             }
             _ => return Ok(None),
         };

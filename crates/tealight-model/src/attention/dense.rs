@@ -16,8 +16,8 @@ use tealight_ops::matmul::matmul;
 use tealight_ops::swap_axes::swap_axes;
 
 use super::cache::{self, KeyValueLayer, LinearMaps};
-use super::degenerate::Degenerate;
 use super::projection::{self, Heads, Projection, merge_heads, repeat_heads};
+use super::reduces_to::ReducesTo;
 use super::score::{Score, ScoreFunction};
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
@@ -48,8 +48,8 @@ pub(super) trait DenseKind: fmt::Debug + Clone + Send + Sync + 'static {
         RowSum::One
     }
 
-    /// As [`AttentionKind::degenerate`].
-    fn degenerate(&self, _len: usize) -> Option<Degenerate> {
+    /// As [`AttentionKind::reduces_to`].
+    fn reduces_to(&self, _len: usize) -> Option<ReducesTo> {
         None
     }
 }
@@ -64,8 +64,8 @@ impl<K: DenseKind> AttentionKind for K {
         projection::cost(spec, [q_len, kv_len]) + cost(spec, self.score(), [q_len, kv_len])
     }
 
-    fn degenerate(&self, len: usize) -> Option<Degenerate> {
-        DenseKind::degenerate(self, len)
+    fn reduces_to(&self, len: usize) -> Option<ReducesTo> {
+        DenseKind::reduces_to(self, len)
     }
 }
 

@@ -13,12 +13,13 @@ use std::fmt;
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
+use tealight_ops::Reach;
 use tealight_ops::activation::Function;
-use tealight_ops::aft::{self, Reach};
+use tealight_ops::aft;
 use tealight_ops::gate::gated;
 
 use super::projection::{self, Maps};
-use super::{Attention, AttentionCost, AttentionInput, AttentionSpec, Reads};
+use super::{Attention, AttentionCost, AttentionInput, AttentionSpec};
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::{Bias, Linear};
@@ -101,7 +102,7 @@ impl Gate {
     }
 
     pub(super) fn reach(&self) -> Reach {
-        if self.maps.reads == Reads::Past { Reach::Past } else { Reach::Everything }
+        self.maps.reads.reach()
     }
 }
 

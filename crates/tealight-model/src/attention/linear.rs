@@ -122,11 +122,6 @@ impl<F: FeatureMap> LinearAttention<F> {
         })
     }
 
-    fn reads(&self) -> linear_attention::Reads {
-        use linear_attention::Reads::{Everything, Past};
-        if self.projection.reads() == Reads::Past { Past } else { Everything }
-    }
-
     /// ln φ(K) and V.
     fn log_key_value(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
         let (key, value) = self.projection.keys_and_values(source, 0)?;
@@ -148,7 +143,8 @@ impl<F: FeatureMap> Attention for LinearAttention<F> {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
         let [query, key, value] = self.project(input)?;
-        let context = linear_attention(&query, &key, &value, self.reads(), padding)?;
+        let context =
+            linear_attention(&query, &key, &value, self.projection.reads().reach(), padding)?;
         let context = self.dropout.forward(&merge_heads(&context)?, input.mode)?;
         self.output.forward(&context)
     }
@@ -156,7 +152,7 @@ impl<F: FeatureMap> Attention for LinearAttention<F> {
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
         let [query, key, _value] = self.project(input)?;
-        linear_attention::reference::weights(&query, &key, self.reads(), padding)
+        linear_attention::reference::weights(&query, &key, self.projection.reads().reach(), padding)
     }
 
     fn decoding_state<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {

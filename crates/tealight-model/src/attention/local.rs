@@ -16,8 +16,8 @@
 
 use candle_nn::VarBuilder;
 
-use super::degenerate::Degenerate;
 use super::projection::{self, Heads};
+use super::reduces_to::ReducesTo;
 use super::score::Score;
 use super::softmax::{self, Softmax};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention, Reads};
@@ -66,8 +66,8 @@ impl AttentionKind for Config {
         self.n_kv_heads
     }
 
-    fn degenerate(&self, len: usize) -> Option<Degenerate> {
+    fn reduces_to(&self, len: usize) -> Option<ReducesTo> {
         let effect = format!("reaches all {len} positions of a sequence");
-        (self.window >= len).then(|| Degenerate::softmax("window", &self.window, &effect))
+        (self.window >= len).then(|| ReducesTo::softmax("window", &self.window, &effect))
     }
 }

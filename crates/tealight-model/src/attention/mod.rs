@@ -10,7 +10,6 @@ pub mod aft_local;
 pub mod aft_simple;
 mod cache;
 pub mod decoding;
-pub mod degenerate;
 pub mod dense;
 pub mod entmax15;
 mod gate;
@@ -19,6 +18,7 @@ pub mod local;
 pub mod nystrom;
 pub mod performer;
 pub(crate) mod projection;
+pub mod reduces_to;
 pub mod retention;
 mod running_mean;
 pub mod rwkv;
@@ -37,7 +37,7 @@ use candle_nn::VarBuilder;
 use serde::Serialize;
 
 pub use decoding::{BoxState, DecodingState};
-use degenerate::Degenerate;
+use reduces_to::ReducesTo;
 pub(crate) use spec::BY_CAUSAL;
 pub use spec::{AttentionSpec, Reads};
 
@@ -101,8 +101,8 @@ impl AttentionConfig {
     }
 
     /// The length that all sequences must be padded to; `None`: any length will do.
-    pub fn only_len(&self) -> Option<usize> {
-        self.settings().only_len()
+    pub fn required_len(&self) -> Option<usize> {
+        self.settings().required_len()
     }
 
     /// Whether padding at the end of a sequence leaves its other positions as they are without it.
@@ -113,7 +113,7 @@ impl AttentionConfig {
     /// On sequences of at most `len` positions: why the attention of the TOML table `key` does not do what its kind
     /// says; `None` if it does.
     pub fn note(&self, key: &str, len: usize) -> Option<String> {
-        let Degenerate { setting, effect, instead } = self.settings().degenerate(len)?;
+        let ReducesTo { setting, effect, instead } = self.settings().reduces_to(len)?;
         Some(format!("`{key}.{setting}` {effect}, so \"{}\" is {instead} here", self.kind()))
     }
 
@@ -132,7 +132,7 @@ pub trait AttentionKind: fmt::Debug {
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost;
 
     /// The length that all sequences must be padded to; `None`: any length will do.
-    fn only_len(&self) -> Option<usize> {
+    fn required_len(&self) -> Option<usize> {
         None
     }
 
@@ -147,7 +147,7 @@ pub trait AttentionKind: fmt::Debug {
     }
 
     /// Why the layer is another kind of attention on sequences of at most `len` positions; `None` if it is not.
-    fn degenerate(&self, _len: usize) -> Option<Degenerate> {
+    fn reduces_to(&self, _len: usize) -> Option<ReducesTo> {
         None
     }
 }

@@ -21,8 +21,8 @@ use candle_nn::VarBuilder;
 use tealight_ops::depthwise_convolution::depthwise_convolution;
 use tealight_ops::nystrom::{self, Settings};
 
-use super::degenerate::Degenerate;
 use super::projection::{self, Heads, Projection, merge_heads};
+use super::reduces_to::ReducesTo;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, RowSum,
 };
@@ -122,7 +122,7 @@ impl AttentionKind for Config {
         projection::cost(spec, [q_len, kv_len]) + exact + approximate + convolution
     }
 
-    fn only_len(&self) -> Option<usize> {
+    fn required_len(&self) -> Option<usize> {
         self.seq_len
     }
 
@@ -130,14 +130,14 @@ impl AttentionKind for Config {
         self.compat == Compat::None && self.seq_len.is_none()
     }
 
-    fn degenerate(&self, len: usize) -> Option<Degenerate> {
+    fn reduces_to(&self, len: usize) -> Option<ReducesTo> {
         let effect = format!("is not less than the {len} positions of a sequence");
-        let softmax = Degenerate::softmax("n_landmarks", &self.n_landmarks, &effect);
-        let degenerate = match self.conv_kernel {
-            Some(_) => Degenerate { instead: "softmax attention with a convolution", ..softmax },
+        let softmax = ReducesTo::softmax("n_landmarks", &self.n_landmarks, &effect);
+        let reduces_to = match self.conv_kernel {
+            Some(_) => ReducesTo { instead: "softmax attention with a convolution", ..softmax },
             None => softmax,
         };
-        (self.n_landmarks >= len).then_some(degenerate)
+        (self.n_landmarks >= len).then_some(reduces_to)
     }
 }
 

@@ -153,7 +153,8 @@ fn orthogonal(stream: Stream, n: usize, head_dim: usize) -> Vec<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use candle_core::DType;
-    use tealight_ops::linear_attention::{Reads, linear_attention};
+    use tealight_ops::Reach;
+    use tealight_ops::linear_attention::linear_attention;
     use tealight_ops::softmax::softmax;
 
     use super::*;
@@ -197,7 +198,7 @@ mod tests {
         let error = |n_random_features, orthogonal| -> Result<f64> {
             let features = features(n_random_features, orthogonal)?;
             let (query, key) = (features.log_query(&query)?, features.log_key(&key)?);
-            let y = linear_attention(&query, &key, &value, Reads::Everything, None)?;
+            let y = linear_attention(&query, &key, &value, Reach::Everything, None)?;
             (y - &expected)?.sqr()?.mean_all()?.sqrt()?.to_scalar()
         };
         for orthogonal in [true, false] {

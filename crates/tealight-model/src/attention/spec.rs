@@ -2,6 +2,7 @@
 
 use candle_core::Result;
 use candle_nn::VarBuilder;
+use tealight_ops::Reach;
 
 use crate::error::{self, BuildError, BuildResult};
 use crate::layers::linear::{Bias, Linear};
@@ -48,6 +49,13 @@ pub enum Reads {
     Past,
     /// All positions of another sequence, the memory.
     Memory,
+}
+
+impl Reads {
+    /// The keys that an operation lets a query read; those of a memory are all that it is given.
+    pub(super) fn reach(self) -> Reach {
+        if self == Self::Past { Reach::Past } else { Reach::Everything }
+    }
 }
 
 /// How refusals name the setting that makes a layer causal. An encoder-decoder removes it from messages: it

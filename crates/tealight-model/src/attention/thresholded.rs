@@ -16,8 +16,8 @@
 use candle_core::{Result, Tensor};
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
-use super::degenerate::Degenerate;
 use super::dense::DenseKind;
+use super::reduces_to::ReducesTo;
 use super::score::Score;
 use super::{AttentionSpec, RowSum};
 use crate::choice::names::names;
@@ -77,9 +77,9 @@ impl DenseKind for Config {
         truncated_softmax(scores, truncation)
     }
 
-    fn degenerate(&self, _len: usize) -> Option<Degenerate> {
+    fn reduces_to(&self, _len: usize) -> Option<ReducesTo> {
         let cuts_nothing = self.threshold == 0. && self.rule != Rule::ScoreCut;
-        cuts_nothing.then(|| Degenerate::softmax("threshold", &0, "removes no weight"))
+        cuts_nothing.then(|| ReducesTo::softmax("threshold", &0, "removes no weight"))
     }
 
     /// A row may have no weight left.

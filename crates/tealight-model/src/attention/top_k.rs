@@ -14,8 +14,8 @@ use candle_core::{Result, Tensor};
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
 use super::AttentionSpec;
-use super::degenerate::Degenerate;
 use super::dense::DenseKind;
+use super::reduces_to::ReducesTo;
 use super::score::Score;
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
@@ -43,8 +43,8 @@ impl DenseKind for Config {
         truncated_softmax(scores, Truncation::TopK(self.k))
     }
 
-    fn degenerate(&self, len: usize) -> Option<Degenerate> {
+    fn reduces_to(&self, len: usize) -> Option<ReducesTo> {
         let effect = format!("keeps all {len} positions of a sequence");
-        (self.k >= len).then(|| Degenerate::softmax("k", &self.k, &effect))
+        (self.k >= len).then(|| ReducesTo::softmax("k", &self.k, &effect))
     }
 }

@@ -73,6 +73,13 @@ pub struct Alternative {
     pub fields: Vec<Field>,
 }
 
+impl Alternative {
+    /// The first paragraph of the documentation, as plain text.
+    pub fn summary(&self) -> String {
+        first_paragraph(&plain(self.doc)).to_owned()
+    }
+}
+
 /// A setting of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
@@ -134,6 +141,11 @@ pub fn plain(doc: &str) -> String {
     let lines: Vec<&str> = doc.lines().map(str::trim).collect();
     let paragraphs: Vec<String> = lines.join("\n").split("\n\n").map(paragraph).collect();
     paragraphs.join("\n").trim().to_owned()
+}
+
+/// The first paragraph of a [`plain`] text.
+pub fn first_paragraph(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
 }
 
 /// The links `[a](b)` and `[a]`, where a is code, become a; other brackets stay.

@@ -123,7 +123,7 @@ impl Model {
             family,
             config: config_json,
             seq_len: config
-                .only_len()
+                .required_len()
                 .or(config.max_seq_len)
                 .or(spec.seq_len())
                 .unwrap_or_default(),

@@ -1,10 +1,8 @@
-//! Estimates of a model's FLOPs, parameters and training memory, before it is trained.
+//! Estimates of a model's FLOPs, parameters and activations, before it is trained.
 //!
 //! ```text
 //! forward FLOPs                2·Σ (scalars of a matrix)·(positions it is applied to) + attention
 //! training FLOPs               3·forward: the backward pass computes two products for each one
-//! training memory              16 bytes per parameter (weight, gradient, two moments)
-//!                              + 4 bytes per activation kept for the backward pass
 //! ```
 //!
 //! With activation checkpointing, the kept activations are the inputs of all blocks and the inner
@@ -122,14 +120,13 @@ impl Cost {
         3 * self.forward_flops_per_position()
     }
 
-    /// Bytes of training memory for a batch of `batch` sequences.
-    pub fn training_bytes(&self, batch: usize, activations: Activations) -> usize {
-        let numbers = match activations {
-            Activations::Kept => self.activations,
-            Activations::Recomputed => self.recomputed,
-        };
-        let activations = batch.saturating_mul(numbers).saturating_mul(4);
-        self.n_parameters.saturating_mul(16).saturating_add(activations)
+    /// The scalars alone, of all parameters and of the activations.
+    pub fn estimate(&self) -> Estimate {
+        Estimate {
+            parameters: self.n_parameters as f64,
+            activations: self.activations as f64,
+            recomputed: self.recomputed as f64,
+        }
     }
 }
 
@@ -180,7 +177,7 @@ fn times(n_layers: usize, cost: AttentionCost) -> AttentionCost {
     }
 }
 
-/// The memory that a model needs, computed from its configuration before anything is allocated. In
+/// The scalars that training a model keeps, computed from its configuration before anything is allocated. In
 /// floating point, so that no size overflows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
@@ -194,6 +191,14 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// The activations kept for the backward pass of one example.
+    pub fn kept(&self, activations: Activations) -> f64 {
+        match activations {
+            Activations::Kept => self.activations,
+            Activations::Recomputed => self.recomputed,
+        }
+    }
+
     /// A model of a single stack, for sequences of `positions`.
     pub fn single_stack(config: &ModelConfig, positions: usize) -> Self {
         let max_seq_len = config.max_seq_len.unwrap_or(positions);
@@ -319,14 +324,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn training_bytes_saturate() {
-        let activations = usize::MAX;
-        let cost =
-            Cost { n_parameters: 7, positions: 5, forward_flops: 3, activations, recomputed: 2 };
-        assert_eq!(cost.training_bytes(2, Activations::Kept), usize::MAX);
-        assert_eq!(cost.training_bytes(2, Activations::Recomputed), 7 * 16 + 2 * 2 * 4);
     }
 }

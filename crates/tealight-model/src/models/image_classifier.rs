@@ -190,7 +190,7 @@ fn refuse(config: &ModelConfig, spec: &ImageClassifierSpec, n_tokens: usize) -> 
         let message = format!("`{key}` = true multiplies token embeddings, and pictures have none");
         return Err(BuildError::config([key], message));
     }
-    match config.only_len() {
+    match config.required_len() {
         Some(len) if len != n_tokens => {
             let key = "model.attention.kind";
             let message = format!(

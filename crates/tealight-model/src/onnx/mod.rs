@@ -150,7 +150,7 @@ impl Writer<'_> {
         }
         let Self { graph, config, spec, cache, parameters } = *self;
         let has_cache = cache == Cache::With;
-        let len = config.only_len().map_or(LEN, Axis::Fixed);
+        let len = config.required_len().map_or(LEN, Axis::Fixed);
         let ids = graph.input("input_ids", Type::Int, &[BATCH, len]);
         let kv_len = if has_cache { TOTAL_LEN } else { len };
         let mask = graph.input("attention_mask", Type::Int, &[BATCH, kv_len]);

@@ -2,7 +2,7 @@
 
 use candle_core::{D, Result, Tensor};
 use tealight_model::attention::{AttentionConfig, linear};
-use tealight_ops::linear_attention::{Reads, linear_attention, reference};
+use tealight_ops::linear_attention::{linear_attention, reference};
 
 use crate::layer;
 use crate::mask::Mask;
@@ -12,7 +12,7 @@ use crate::record::Case;
 /// layer, too.
 pub(crate) fn check(case: &Case<'_>) -> Result<()> {
     let mask = Mask::of(case)?;
-    let reads = if case.description.causal { Reads::Past } else { Reads::Everything };
+    let reach = mask.reach();
     let omega = case.has("features").then(|| case.tensor("features"));
     let log_features = |x: &Tensor| match &omega {
         Some(omega) => log_random_features(x, omega),
@@ -20,10 +20,10 @@ pub(crate) fn check(case: &Case<'_>) -> Result<()> {
     };
     let x = case.inputs();
     let (query, key) = (log_features(&x["q"])?, log_features(&x["k"])?);
-    case.compare("weights", &reference::weights(&query, &key, reads, mask.padding())?)?;
+    case.compare("weights", &reference::weights(&query, &key, reach, mask.padding())?)?;
     case.compare_with_gradients(|x| {
         let (query, key) = (log_features(&x["q"])?, log_features(&x["k"])?);
-        linear_attention(&query, &key, &x["v"], reads, mask.padding())
+        linear_attention(&query, &key, &x["v"], reach, mask.padding())
     })?;
     match omega {
         Some(_) => Ok(()),

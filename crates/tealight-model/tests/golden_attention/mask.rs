@@ -1,7 +1,7 @@
 //! Converts recorded masks to padding masks and causality.
 
 use candle_core::{Result, Tensor};
-use tealight_ops::aft::Reach;
+use tealight_ops::Reach;
 use tealight_ops::testing::device;
 
 use crate::record::Case;

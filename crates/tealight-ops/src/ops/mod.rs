@@ -31,6 +31,7 @@ pub mod nystrom;
 pub(crate) mod outer_product;
 pub(crate) mod padding_mask;
 pub mod patches;
+pub(crate) mod reach;
 pub mod residual;
 pub mod retention;
 pub mod rotary;

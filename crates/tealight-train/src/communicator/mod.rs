@@ -9,8 +9,6 @@
 //! in it is done.
 
 pub mod alone;
-#[cfg(any(test, feature = "nccl"))]
-pub(crate) mod messages;
 pub mod mpi;
 #[cfg_attr(not(feature = "nccl"), path = "no_nccl.rs")]
 pub(crate) mod nccl;

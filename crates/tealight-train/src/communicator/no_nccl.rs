@@ -13,5 +13,5 @@ use crate::error::{Error, Result};
 pub(crate) fn connect(ranks: &Ranks, _: &Device) -> Result<Arc<dyn Transport>> {
     let message = "`distributed.transport` = \"nccl\" is not in this build of tealight, which is made with `cargo build \
                    --release --features nccl`; \"host\" works in all";
-    Err(ranks.found_by_all(Error::config(["distributed.transport"], message)))
+    Err(ranks.as_shared_failure(Error::config(["distributed.transport"], message)))
 }

@@ -267,7 +267,7 @@ impl Ranks {
     }
 
     /// Marks an error that every rank has found by itself, from numbers that are the same on all.
-    pub(crate) fn found_by_all(&self, error: Error) -> Error {
+    pub(crate) fn as_shared_failure(&self, error: Error) -> Error {
         self.failure.get_or_init(|| Failure::OfAll);
         error
     }

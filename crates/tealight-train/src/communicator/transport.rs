@@ -30,8 +30,8 @@ pub trait Transport: fmt::Debug + Send + Sync {
     /// Where the tensors are.
     fn device(&self) -> &Device;
 
-    /// Sends a part of `send`, contiguous, to each rank, as `wire` says. Returns the numbers that rank 0, 1, … sent to
-    /// this rank, one rank after the other, `receive_lens` numbers each. See
+    /// Sends a part of `send`, contiguous, to each rank, as `wire` says; parts may overlap. Returns the numbers that rank
+    /// 0, 1, … sent to this rank, one rank after the other, `receive_lens` numbers each. See
     /// [`Communicator::exchange`](super::Communicator::exchange).
     ///
     /// # Errors
@@ -45,11 +45,13 @@ pub trait Transport: fmt::Debug + Send + Sync {
     ) -> Result<Tensor>;
 
     /// Sends `send`, contiguous, to all ranks, as `wire` says. Returns the numbers that rank 0, 1, … sent, `lens`
-    /// numbers each.
+    /// numbers each. The default is an [`exchange`](Self::exchange) in which the part of each rank is the whole.
     ///
     /// # Errors
     /// As [`Self::exchange`].
-    fn gather(&self, wire: Wire, send: &Tensor, lens: &[usize]) -> Result<Tensor>;
+    fn gather(&self, wire: Wire, send: &Tensor, lens: &[usize]) -> Result<Tensor> {
+        self.exchange(wire, send, &vec![0..send.elem_count(); lens.len()], lens)
+    }
 
     /// [`Self::gather`] of each rank's [`sum_in_order`] of its `terms`. A rank without terms sends nothing.
     ///

@@ -50,15 +50,11 @@ impl Wire {
     }
 
     /// The numbers as they arrive at other ranks.
-    pub(crate) fn rounded(self, numbers: Tensor) -> Result<Tensor> {
-        Ok(match self {
-            Self::F32 => numbers,
-            Self::Bf16 => numbers.to_dtype(DType::BF16)?.to_dtype(DType::F32)?,
-        })
+    pub(crate) fn rounded(self, numbers: &Tensor) -> Result<Tensor> {
+        Ok(numbers.to_dtype(self.dtype())?.to_dtype(DType::F32)?)
     }
 
     /// The format of the numbers on their way.
-    #[cfg(any(test, feature = "nccl"))]
     pub(crate) fn dtype(self) -> DType {
         match self {
             Self::F32 => DType::F32,
@@ -73,10 +69,7 @@ impl Wire {
 
     /// Bytes of a number.
     fn width(self) -> usize {
-        match self {
-            Self::F32 => size_of::<f32>(),
-            Self::Bf16 => size_of::<bf16>(),
-        }
+        self.dtype().size_in_bytes()
     }
 
     /// The `n_received` numbers that `move_bytes` receives for `send`.

@@ -69,7 +69,7 @@ impl RunConfig {
 
 impl Difference {
     /// `` `training.steps` = 7, not 6 ``
-    pub(crate) fn as_unlike(&self) -> String {
+    pub(crate) fn describe_difference(&self) -> String {
         format!(
             "`{}` = {}, not {}",
             self.key,
@@ -154,7 +154,10 @@ mod tests {
         assert_eq!((before.same_run(&kept), kept.same_run(&before)), (Ok(()), Ok(())));
         let rounded = before.same_run(&config(&["distributed.compress=bf16"])).unwrap_err();
         assert_eq!(rounded.len(), 1);
-        assert_eq!(rounded[0].as_unlike(), "`distributed.compress` = \"bf16\", not \"none\"");
+        assert_eq!(
+            rounded[0].describe_difference(),
+            "`distributed.compress` = \"bf16\", not \"none\""
+        );
         let changes = ["training.steps=6", "seed=3", "training.max_grad_norm=1.5"];
         let differences = before.same_run(&config(&changes)).unwrap_err();
         let shown: Vec<String> = differences.iter().map(ToString::to_string).collect();

@@ -9,6 +9,7 @@
 
 mod compare;
 pub(crate) mod limits;
+pub mod memory;
 mod notes;
 pub mod reference;
 pub mod schema;

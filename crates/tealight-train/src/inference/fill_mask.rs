@@ -72,7 +72,7 @@ impl<'a> MaskFiller<'a> {
         tokenizer: &'a Tokenizer,
         device: &'a Device,
     ) -> Self {
-        let only = config.only_len();
+        let only = config.required_len();
         let longest = only.unwrap_or(model.transformer().max_seq_len());
         Self { model, tokenizer, device, longest, pads: only.is_some() }
     }

@@ -44,7 +44,7 @@ pub(crate) fn check_finite<'a, T: Copy + Into<f64> + 'a>(
 }
 
 /// What a model wrote for a report or a log; nothing if its outputs are not finite, which the loss beside it tells.
-pub(crate) fn unless_diverged<T: Default>(written: Result<T>) -> Result<T> {
+pub(crate) fn or_default_if_not_finite<T: Default>(written: Result<T>) -> Result<T> {
     match written {
         Err(Error::NotFinite) => Ok(T::default()),
         written => written,

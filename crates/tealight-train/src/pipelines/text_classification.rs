@@ -25,7 +25,7 @@ pub struct TextClassification {
     encoder: Encoder,
     labels: Labels,
     fields: TextFields,
-    only_len: Option<usize>,
+    required_len: Option<usize>,
     device: Device,
 }
 
@@ -42,15 +42,15 @@ impl Pipeline for TextClassification {
             return Err(model.wrong_kind("a classifier of texts"));
         };
         let ClassifierSpec { seq_len, n_token_types, .. } = *spec;
-        let only_len = model.config.only_len();
-        let longest = only_len.map_or(seq_len, |len| len.min(seq_len));
+        let required_len = model.config.required_len();
+        let longest = required_len.map_or(seq_len, |len| len.min(seq_len));
         let encoder = Encoder::new(model.tokenizer()?.clone(), longest, n_token_types)?;
         Ok(Self {
             model: model.build(device, |vb| Classifier::build(&model.config, spec, vb))?,
             encoder,
             labels: labels.clone(),
             fields: model.readers.fields.clone(),
-            only_len,
+            required_len,
             device: device.clone(),
         })
     }
@@ -106,7 +106,7 @@ impl TextClassification {
     }
 
     fn classifier(&self) -> TextClassifier<'_> {
-        let Self { model, encoder, labels, only_len, device, .. } = self;
-        TextClassifier { model, encoder, labels, only_len: *only_len, device }
+        let Self { model, encoder, labels, required_len, device, .. } = self;
+        TextClassifier { model, encoder, labels, required_len: *required_len, device }
     }
 }

@@ -273,7 +273,7 @@ impl Checkpoints {
 
     /// The directory of the checkpoint that was `asked` for or else of the one that the run's settings `select`. Where
     /// there is no best one, the latest takes its place, if nobody has asked for another; a note says so.
-    pub fn choose(
+    pub fn select(
         &self,
         asked: Option<Selection>,
         select: Select,

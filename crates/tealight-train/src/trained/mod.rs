@@ -122,7 +122,7 @@ impl TrainedModel {
         let source = ConfigSource::read(&directory.resolved_path(), &[])?;
         let RunConfig { task, mut model, checkpoint, .. } = source.deserialize()?;
         let asked = selection.or_else(|| Selection::named(path, &directory));
-        let (checkpoint, note) = directory.checkpoints().choose(asked, checkpoint.select)?;
+        let (checkpoint, note) = directory.checkpoints().select(asked, checkpoint.select)?;
         let weights = load_weights(&checkpoint, &Device::Cpu)?;
         let tokenizer = match (&task, Tokenizer::in_folder(directory.path())?) {
             (TaskConfig::CausalLm(task), Some(tokenizer)) => Some(task.for_prompts(&tokenizer)?),

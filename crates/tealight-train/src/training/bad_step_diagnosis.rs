@@ -5,7 +5,7 @@ use tealight_ops::Gradients;
 use tealight_ops::gradients::FaultKind;
 use tealight_ops::nan_trace::{Origin, first_not_finite};
 
-use super::forward_backward::{ForwardBackward, backward, forward, guarded};
+use super::forward_backward::{ForwardBackward, guarded};
 use super::session::Session;
 use crate::error::{BadStepReport, Result, StepFault};
 use crate::task::Task;
@@ -66,12 +66,7 @@ fn origin_here<T: Task>(session: &Session<T>) -> Result<Option<String>> {
 
 fn origin_in_pass<T: Task>(session: &Session<T>, micro: u64) -> Result<Option<Origin>> {
     let mut eager = ForwardBackward::eager(&*session.task);
-    let run = || {
-        eager.micro_batch(session, session.progress.step, micro, None, &|batch, context| {
-            let loss = forward(session, batch, context)?;
-            backward(session, batch, loss, context)
-        })
-    };
+    let run = || eager.micro_batch(session, session.progress.step, micro, None);
     let (pass, origin) = first_not_finite(|| guarded(session, run));
     pass.map(|_| origin)
 }

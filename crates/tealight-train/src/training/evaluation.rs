@@ -54,7 +54,7 @@ pub(crate) fn evaluate_step<T: Task>(
     }
     let metric = &early_stopping.config.metric;
     let Some(&value) = metrics.get(metric) else {
-        return Err(session.ranks.found_by_all(unknown_metric(metric, &metrics)));
+        return Err(session.ranks.as_shared_failure(unknown_metric(metric, &metrics)));
     };
     let verdict = early_stopping.observe(*step, value);
     if verdict.stops() {

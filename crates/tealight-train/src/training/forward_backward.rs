@@ -1,6 +1,6 @@
 //! Forward and backward over the batches of a step.
 //!
-//! [`ForwardBackward::run`] applies a pass (forward, then backward) to each micro-batch of a step and sums the
+//! [`ForwardBackward::run`] makes a [`pass`](super::pass) over each micro-batch of a step and sums the
 //! gradients and measures in the order of [`PairwiseSum`]. Its caller, [`train_step`](super::train_step), depends
 //! neither on the number of micro-batches, nor on the number of ranks among which they are divided, nor on whether a
 //! pass is eager or a replayed CUDA graph, and receives panics as errors.
@@ -10,59 +10,21 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use candle_core::Tensor;
-use tealight_model::Mode;
 use tealight_ops::device::shares_one_stream;
 use tealight_ops::profile::{self, timed};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::with_product_precision;
 
 use super::distributed::step::{PartialStep, SharedStep};
-use super::distributed::tree::{Node, PairwiseSum};
 use super::graph::GraphedPass;
-use super::pass::{OnFinal, Pass, PassContext};
+use super::pairwise_sum::{Node, PairwiseSum};
+use super::pass::{OnFinal, Pass, PassContext, pass};
 use super::prefetch::{BatchShare, Prefetch};
 use super::session::Session;
 use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
 use crate::observer::Observers;
-use crate::task::{Loss, Task};
-
-/// The loss of a batch, with its autograd graph.
-pub(crate) fn forward<T: Task>(
-    session: &Session<T>,
-    batch: &T::Batch,
-    context: PassContext<'_>,
-) -> Result<Loss> {
-    let activations = session.config.training.activations();
-    let mode = Mode::Train { stream: context.stream, activations };
-    session.task.loss(&session.model, batch, mode)
-}
-
-/// The gradients of a batch: of the mean loss where the batch is the whole step, of the summed loss where the
-/// step has several micro-batches. [`PassContext::on_final`] receives each as soon as it is final.
-pub(crate) fn backward<T: Task>(
-    session: &Session<T>,
-    batch: &T::Batch,
-    loss: Loss,
-    context: PassContext<'_>,
-) -> Result<Pass> {
-    let leaves = session.params.leaves();
-    let parameters = leaves.iter().map(|(name, leaf)| (name.as_str(), leaf));
-    let is_whole_step = session.config.training.micro_batches == 1 && loss.count > 0.;
-    let factor = if is_whole_step { 1. / loss.count } else { 1. };
-    let gradients = match (context.loss_weight, context.on_final) {
-        (Some(weight), _) => tealight_ops::backward_weighted(&loss.sum, weight, parameters)?,
-        (None, None) => tealight_ops::backward_scaled(&loss.sum, factor, parameters)?,
-        (None, Some(on_final)) => {
-            let on_final = |index, gradient: Option<&Tensor>| {
-                on_final(index, gradient).map_err(candle_core::Error::wrap)
-            };
-            tealight_ops::backward_observed(&loss.sum, factor, parameters, on_final)?
-        }
-    };
-    let (count, n_tokens) = (loss.count, session.task.n_tokens(batch));
-    Ok(Pass { gradients, measures: loss.measures(), count, n_tokens })
-}
+use crate::task::Task;
 
 /// Runs the forward and backward passes of steps.
 pub(crate) struct ForwardBackward<'scope, 'env, T: Task> {
@@ -107,22 +69,18 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         self.shared.as_ref().map_or_else(self.is_stopped, SharedStep::is_stop_requested)
     }
 
-    /// Applies `pass` to each micro-batch of the session's next step.
+    /// The passes over all micro-batches of the session's next step.
     ///
     /// The gradients are those of the mean loss over all micro-batches; of a step without any label they are
     /// absent or zero.
     ///
     /// # Errors
-    /// Those of the data and of `pass`; a panic in either is [`Error::Panicked`]. The session is unchanged.
-    pub(crate) fn run(
-        &mut self,
-        session: &Session<T>,
-        pass: impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
-    ) -> Result<Pass> {
+    /// Those of the data and of a pass; a panic in either is [`Error::Panicked`]. The session is unchanged.
+    pub(crate) fn run(&mut self, session: &Session<T>) -> Result<Pass> {
         match self.shared.take() {
-            None => guarded(session, || self.mean(session, &pass)),
+            None => guarded(session, || self.mean(session)),
             Some(mut shared) => {
-                let part = guarded(session, || self.own_part(session, &mut shared, &pass));
+                let part = guarded(session, || self.own_part(session, &mut shared));
                 let mean = shared.sum(part, (self.is_stopped)());
                 self.shared = Some(shared);
                 mean
@@ -131,15 +89,11 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
     }
 
     /// The mean over all micro-batches of a step.
-    fn mean(
-        &mut self,
-        session: &Session<T>,
-        pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
-    ) -> Result<Pass> {
+    fn mean(&mut self, session: &Session<T>) -> Result<Pass> {
         let (step, n) = (session.progress.step, session.config.training.micro_batches);
         let mut sum = PairwiseSum::new(n);
         for micro in 0..n {
-            let pass = self.micro_batch(session, step, micro, None, pass)?;
+            let pass = self.micro_batch(session, step, micro, None)?;
             sum.push(Node { leaves: micro..micro + 1, sum: pass }, Pass::plus)?;
         }
         let whole = sum.into_nodes().pop();
@@ -151,16 +105,11 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
     }
 
     /// This rank's part of a step that others share.
-    fn own_part(
-        &mut self,
-        session: &Session<T>,
-        shared: &mut SharedStep,
-        pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
-    ) -> Result<PartialStep> {
+    fn own_part(&mut self, session: &Session<T>, shared: &mut SharedStep) -> Result<PartialStep> {
         let (step, own) = (session.progress.step, shared.own_micro_batches());
         let mut part = PartialStep::new(session.config.training.micro_batches);
         for micro in own.start..own.end - 1 {
-            part.add(micro, self.micro_batch(session, step, micro, None, pass)?)?;
+            part.add(micro, self.micro_batch(session, step, micro, None)?)?;
         }
         let last = own.end - 1;
         let offered = RefCell::new(&mut *shared);
@@ -171,7 +120,7 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         };
         let overlaps = session.config.distributed.overlap;
         let on_final: Option<&OnFinal<'_>> = if overlaps { Some(&offer) } else { None };
-        let pass = self.micro_batch(session, step, last, on_final, pass)?;
+        let pass = self.micro_batch(session, step, last, on_final)?;
         if !overlaps {
             let mut gradients = pass.gradients.iter().enumerate();
             gradients.try_for_each(|(index, (_, gradient))| offer(index, gradient))?;
@@ -179,22 +128,21 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         part.finish(pass)
     }
 
-    /// Applies `pass` to one micro-batch. Its dropout is a function of (seed, step, micro-batch).
+    /// The pass over one micro-batch. Its dropout is a function of (seed, step, micro-batch).
     pub(crate) fn micro_batch(
         &mut self,
         session: &Session<T>,
         step: u64,
         micro: u64,
         on_final: Option<&OnFinal<'_>>,
-        pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
     ) -> Result<Pass> {
         let stream = Stream::new(session.config.seed, Purpose::Dropout).fork(step).fork(micro);
         let batch_index = step * session.config.training.micro_batches + micro;
         let batch = timed("batch", profile::Phase::Other, || self.batches.take(batch_index))?;
         match (&mut self.graph, on_final) {
-            (Some(graph), None) => graph.run(session, &self.batches, &batch, stream, pass),
+            (Some(graph), None) => graph.run(session, &self.batches, &batch, stream),
             // A graph hands over no gradients while it runs.
-            _ => pass(&batch, PassContext { stream, loss_weight: None, on_final }),
+            _ => pass(session, &batch, PassContext { stream, loss_weight: None, on_final }),
         }
     }
 

@@ -10,7 +10,7 @@ use tealight_ops::cuda_graph::{CudaGraph, warm_up};
 use tealight_ops::device::tensor_of;
 use tealight_ops::rng::Stream;
 
-use super::pass::{Pass, PassContext};
+use super::pass::{Pass, PassContext, pass};
 use super::prefetch::Prefetch;
 use super::session::Session;
 use crate::error::{Error, Result};
@@ -56,10 +56,10 @@ impl GraphedPass {
         batches: &Prefetch<'_, '_, T>,
         batch: &T::Batch,
         stream: Stream,
-        pass: &impl Fn(&T::Batch, PassContext<'_>) -> Result<Pass>,
     ) -> Result<Pass> {
         let (inputs, device) = (session.task.inputs(batch), session.params.device());
-        let eager = || pass(batch, PassContext { stream, loss_weight: None, on_final: None });
+        let context = PassContext { stream, loss_weight: None, on_final: None };
+        let eager = || pass(session, batch, context);
         if inputs.count == 0 {
             return eager();
         }
@@ -84,7 +84,7 @@ impl GraphedPass {
                 if *n_alike < WARM_UP_PASSES {
                     return warm_up(device, eager);
                 }
-                match batches.paused(|| capture(&inputs, device, batch, stream, pass)) {
+                match batches.paused(|| capture(session, &inputs, batch, stream)) {
                     Ok(graph) => {
                         let first = graph.result().clone();
                         self.state = State::Captured(Box::new(graph));
@@ -111,18 +111,16 @@ impl GraphedPass {
 }
 
 /// Captures the pass over `batch`, and runs it for the first time.
-fn capture<B>(
+fn capture<T: Task>(
+    session: &Session<T>,
     inputs: &Inputs<'_>,
-    device: &Device,
-    batch: &B,
+    batch: &T::Batch,
     stream: Stream,
-    pass: &impl Fn(&B, PassContext<'_>) -> Result<Pass>,
 ) -> Result<CudaGraph<Pass>> {
-    let weight = loss_weight(inputs, device)?;
+    let weight = loss_weight(inputs, session.params.device())?;
     let tensors = with_weight(inputs, &weight).into_iter().cloned().collect();
-    CudaGraph::capture(tensors, stream, || {
-        pass(batch, PassContext { stream, loss_weight: Some(&weight), on_final: None })
-    })
+    let context = PassContext { stream, loss_weight: Some(&weight), on_final: None };
+    CudaGraph::capture(tensors, stream, || pass(session, batch, context))
 }
 
 /// 1 / number of items, on the device, where a replay reads it.

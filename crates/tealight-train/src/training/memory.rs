@@ -3,7 +3,8 @@
 use tealight_model::Activations;
 
 use super::session::Session;
-use crate::config::limits;
+use crate::config::memory::{self, BytesPerScalar};
+use crate::error::Result;
 use crate::storage::tensors::NamedTensors;
 use crate::task::Task;
 
@@ -12,26 +13,31 @@ impl<T: Task> Session<T> {
     /// of a batch.
     pub fn memory_needed(&self, n_ranks: usize) -> f64 {
         let estimate = self.task.estimate(&self.config.model);
-        limits::memory(&self.config, &estimate, self.bytes_per_activation(), n_ranks)
+        let activations = memory::activations(&self.config, &estimate);
+        self.bytes_per_scalar(n_ranks).total(estimate.parameters, activations)
+    }
+
+    /// Checks that memory suffices for a batch in one of `n_ranks` processes; on the CPU only.
+    pub fn check_memory(&self, n_ranks: usize) -> Result<()> {
+        let Self { config, task, params, .. } = self;
+        if !params.device().is_cpu() {
+            return Ok(());
+        }
+        memory::check_batch(config, &task.estimate(&config.model), task.seq_len(), n_ranks)
     }
 
     /// The estimated largest batch whose training fits into `bytes`.
     pub fn largest_batch(&self, bytes: f64, activations: Activations) -> usize {
-        let mut config = self.config.clone();
-        config.training.activation_checkpointing = activations == Activations::Recomputed;
-        let estimate = self.task.estimate(&config.model);
-        let mut of_batch = |batch_size| {
-            config.training.batch_size = batch_size;
-            limits::memory(&config, &estimate, self.bytes_per_activation(), self.ranks.size())
-        };
-        let (of_none, of_one) = (of_batch(0), of_batch(1));
-        ((bytes - of_none) / (of_one - of_none)).max(0.) as usize
+        let estimate = self.task.estimate(&self.config.model);
+        let bytes_per_scalar = self.bytes_per_scalar(self.ranks.size());
+        let of_parameters = bytes_per_scalar.total(estimate.parameters, 0.);
+        let of_example = bytes_per_scalar.total(0., estimate.kept(activations));
+        ((bytes - of_parameters) / of_example).max(0.) as usize
     }
 
-    /// Bytes of one activation.
-    fn bytes_per_activation(&self) -> f64 {
+    fn bytes_per_scalar(&self, n_ranks: usize) -> BytesPerScalar {
         let dtype = self.config.training.precision.computes_in(self.params.device());
-        dtype.size_in_bytes() as f64
+        BytesPerScalar::of_run(&self.config, dtype, n_ranks)
     }
 
     /// Bytes of parameters and optimizer state, which are already allocated.

@@ -7,17 +7,17 @@
 //! ```
 
 mod bad_step_diagnosis;
-mod checks;
 pub mod distributed;
-pub mod doctor;
 mod evaluation;
 mod fit;
 mod forward_backward;
 mod graph;
 mod memory;
 mod outputs;
+mod pairwise_sum;
 mod pass;
 mod prefetch;
+pub mod preflight;
 pub mod session;
 mod shards;
 mod throughput;

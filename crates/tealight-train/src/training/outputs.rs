@@ -90,7 +90,7 @@ impl<'a, 'o> Outputs<'a, 'o> {
     ) -> Result<()> {
         let roll_back_to = session.progress.bad_step.roll_back_to;
         let Some(to) = roll_back_to.filter(|_| self.are_kept) else {
-            return Err(session.ranks.found_by_all(Error::BadStep(bad_step.clone())));
+            return Err(session.ranks.as_shared_failure(Error::BadStep(bad_step.clone())));
         };
         let (before, device) = (session.progress.bad_step.clone(), session.params.device().clone());
         let checkpoints = self.checkpoints;

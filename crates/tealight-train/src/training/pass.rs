@@ -1,13 +1,16 @@
-//! One forward and backward pass: its inputs and results.
+//! The forward and backward pass over one batch.
 
 use std::fmt;
 
 use candle_core::Tensor;
+use tealight_model::Mode;
 use tealight_ops::Gradients;
 use tealight_ops::rng::Stream;
 
+use super::session::Session;
 use crate::error::Result;
 use crate::task::metrics::Measures;
+use crate::task::{Loss, Task};
 
 /// The inputs of a pass besides the batch.
 #[derive(Clone, Copy)]
@@ -32,6 +35,52 @@ impl fmt::Debug for PassContext<'_> {
         shown.field("stream", stream).field("loss_weight", loss_weight);
         shown.field("on_final", &on_final.is_some()).finish()
     }
+}
+
+/// The pass over `batch`: the loss forward, then its gradients backward.
+pub(crate) fn pass<T: Task>(
+    session: &Session<T>,
+    batch: &T::Batch,
+    context: PassContext<'_>,
+) -> Result<Pass> {
+    let loss = forward(session, batch, context)?;
+    let gradients = backward(session, &loss, context)?;
+    let (count, n_tokens) = (loss.count, session.task.n_tokens(batch));
+    Ok(Pass { gradients, measures: loss.measures(), count, n_tokens })
+}
+
+/// The loss of a batch, with its autograd graph.
+fn forward<T: Task>(
+    session: &Session<T>,
+    batch: &T::Batch,
+    context: PassContext<'_>,
+) -> Result<Loss> {
+    let activations = session.config.training.activations();
+    let mode = Mode::Train { stream: context.stream, activations };
+    session.task.loss(&session.model, batch, mode)
+}
+
+/// The gradients of a batch: of the mean loss where the batch is the whole step, of the summed loss where the
+/// step has several micro-batches. [`PassContext::on_final`] receives each as soon as it is final.
+fn backward<T: Task>(
+    session: &Session<T>,
+    loss: &Loss,
+    context: PassContext<'_>,
+) -> Result<Gradients> {
+    let leaves = session.params.leaves();
+    let parameters = leaves.iter().map(|(name, leaf)| (name.as_str(), leaf));
+    let is_whole_step = session.config.training.micro_batches == 1 && loss.count > 0.;
+    let factor = if is_whole_step { 1. / loss.count } else { 1. };
+    Ok(match (context.loss_weight, context.on_final) {
+        (Some(weight), _) => tealight_ops::backward_weighted(&loss.sum, weight, parameters)?,
+        (None, None) => tealight_ops::backward_scaled(&loss.sum, factor, parameters)?,
+        (None, Some(on_final)) => {
+            let on_final = |index, gradient: Option<&Tensor>| {
+                on_final(index, gradient).map_err(candle_core::Error::wrap)
+            };
+            tealight_ops::backward_observed(&loss.sum, factor, parameters, on_final)?
+        }
+    })
 }
 
 /// The result of one pass, or the sum over the micro-batches of a step.

@@ -7,7 +7,7 @@ use tealight_model::ParamStore;
 
 use crate::communicator::ranks::Ranks;
 use crate::communicator::transport::{ThroughHost, Transport};
-use crate::config::{RunConfig, TrainingConfig, limits};
+use crate::config::{RunConfig, TrainingConfig, memory};
 use crate::error::{Error, Result};
 use crate::monitor::bad_step::BadStepState;
 use crate::monitor::early_stopping::{self, EarlyStopping, EarlyStoppingState};
@@ -65,7 +65,7 @@ impl<T: Task> Session<T> {
     /// If a setting is invalid, or the parameters exceed memory; the error names the keys.
     pub fn new(config: &RunConfig, task: T, device: &Device) -> Result<Self> {
         config.validate()?;
-        limits::check_parameters(&config.model, |model| task.estimate(model).parameters)?;
+        memory::check_parameters(&config.model, |model| task.estimate(model).parameters)?;
         let TrainingConfig { precision, frozen, layer_lr_decay, ema_decay, .. } = &config.training;
         let params = ParamStore::new(config.seed, DType::F32, device)
             .computing_in(precision.computes_in(device))

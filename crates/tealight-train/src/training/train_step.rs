@@ -9,7 +9,7 @@ use tealight_ops::profile::{Phase, timed};
 use tealight_ops::{Gradients, with_product_precision};
 
 use super::bad_step_diagnosis::diagnose;
-use super::forward_backward::{ForwardBackward, backward, forward};
+use super::forward_backward::ForwardBackward;
 use super::pass::Pass;
 use super::session::Session;
 use crate::error::{BadStepReport, Error, Result, StepFault};
@@ -64,11 +64,7 @@ pub(crate) fn train_step<T: Task>(
     forward_backward: &mut ForwardBackward<'_, '_, T>,
 ) -> Result<StepOutcome, StepError> {
     // Each batch of the step goes forward and backward; gradients and losses are averaged.
-    let Pass { gradients, measures, n_tokens, .. } =
-        forward_backward.run(session, |batch, context| {
-            let loss = forward(session, batch, context)?;
-            backward(session, batch, loss, context)
-        })?;
+    let Pass { gradients, measures, n_tokens, .. } = forward_backward.run(session)?;
 
     // A device computes the norm last. Reading it first waits for everything once.
     let grad_norm = timed("norm of gradients", Phase::Other, || session.shards.norm(&gradients))?;
@@ -76,7 +72,7 @@ pub(crate) fn train_step<T: Task>(
     let training = &session.config.training;
     if session.progress.step == 0 && loss.is_some_and(f64::is_finite) {
         audit(&session.shards.complete(&gradients)?, &training.gradient_audit_exceptions)
-            .map_err(|error| session.ranks.found_by_all(error))?;
+            .map_err(|error| session.ranks.as_shared_failure(error))?;
     }
 
     let spike = training.loss_spike.as_ref();
@@ -84,7 +80,7 @@ pub(crate) fn train_step<T: Task>(
         StepVerdict::Apply => {}
         StepVerdict::Stop(fault) => {
             let error = Error::BadStep(report(session, fault, &gradients)?);
-            return Err(session.ranks.found_by_all(error).into());
+            return Err(session.ranks.as_shared_failure(error).into());
         }
         StepVerdict::Skip(fault) => {
             let report = report(session, fault, &gradients)?;

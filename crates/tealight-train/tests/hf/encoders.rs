@@ -99,7 +99,7 @@ fn for_each_encoder(check: impl Fn(&str, &TrainedModel, &TrainedModel)) {
 
 /// A text with as many tokens as the attention of the model requires.
 fn text(model: &TrainedModel) -> String {
-    let Some(n_tokens) = model.config.only_len() else { return "the rain is here".into() };
+    let Some(n_tokens) = model.config.required_len() else { return "the rain is here".into() };
     let mut texts = (1..n_tokens).map(|n| vec!["a"; n].join(" "));
     let n = |text: &String| model.tokenizer().unwrap().encode(text).unwrap().ids.len();
     texts.find(|text| n(text) == n_tokens).expect("a text of this length")

@@ -8,12 +8,12 @@ use serde_json::json;
 use tealight_train::Session;
 use tealight_train::task::table::thousands;
 use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
-use tealight_train::training::doctor::{self, Finding};
+use tealight_train::training::preflight::{self, Finding};
 
 use crate::args::train::Doctor;
 use crate::runs::config::LoadedConfig;
 use crate::runs::load::with_task;
-use crate::runs::preflight;
+use crate::runs::resources;
 use crate::system::memory;
 use crate::terminal::failure::at_its_place;
 use crate::terminal::numbers::format_bytes;
@@ -55,9 +55,9 @@ impl TaskVisitor for Examination<'_> {
         }
         session.check_metric().map_err(at_its_place)?;
         let checks: [&dyn Fn() -> tealight_train::Result<Finding>; 3] = [
-            &|| doctor::gradients(&session),
-            &|| doctor::masks(config, session.task.seq_len()),
-            &|| doctor::one_batch(config, &*session.task, init_model, args.steps, device),
+            &|| preflight::gradients(&session),
+            &|| preflight::masks(config, session.task.seq_len()),
+            &|| preflight::one_batch(config, &*session.task, init_model, args.steps, device),
         ];
         for check in checks {
             findings.add(check().map_err(at_its_place)?)?;
@@ -111,9 +111,9 @@ fn model<T: Task>(session: &Session<T>) -> Finding {
 
 /// Memory and disk space.
 fn resources<T: Task>(session: &Session<T>) -> Result<Finding> {
-    let of_memory = preflight::memory_shortage(session, &session.ranks)?;
+    let of_memory = resources::memory_shortage(session, &session.ranks)?;
     let shortage = match of_memory {
-        None => preflight::disk_shortage(session, Path::new("."), None)?,
+        None => resources::disk_shortage(session, Path::new("."), None)?,
         of_memory => of_memory,
     };
     let is_fine = shortage.is_none();

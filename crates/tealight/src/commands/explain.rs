@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use tealight_model::describe::{Alternative, Field, Shape, plain};
+use tealight_model::describe::{Alternative, Field, Shape, first_paragraph, plain};
 use tealight_train::config::reference::{self, Entry, Item};
 
 use crate::args::explain::Explain;
@@ -217,7 +217,7 @@ fn row_of_kind(kind: &Alternative) -> (String, String) {
     let keys: Vec<_> = kind.fields.iter().map(|field| format!("`{}`", field.name)).collect();
     let keys =
         if keys.is_empty() { String::new() } else { format!(" Settings: {}.", keys.join(", ")) };
-    (kind.name.to_owned(), format!("{}{keys}", first_paragraph(&plain(kind.doc))))
+    (kind.name.to_owned(), format!("{}{keys}", kind.summary()))
 }
 
 /// Settings with their defaults and the beginning of their meaning.
@@ -227,13 +227,9 @@ fn settings(heading: &str, fields: &[Field]) -> String {
             (Some(default), _) if default.len() <= 24 => format!("{} = {default}", field.name),
             _ => field.name.to_owned(),
         };
-        (name, first_paragraph(&field.meaning()))
+        (name, first_paragraph(&field.meaning()).to_owned())
     });
     rows_of(heading, &rows.collect::<Vec<_>>())
-}
-
-fn first_paragraph(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
 }
 
 /// A heading, and two columns below it.

@@ -59,7 +59,7 @@ impl Run {
         let loaded = LoadedConfig::of_run(&directory, &[])?;
         let asked = weights.checkpoint.or(Selection::named(path, &directory));
         let select = loaded.config.checkpoint.select;
-        let (checkpoint, note) = directory.checkpoints().choose(asked, select)?;
+        let (checkpoint, note) = directory.checkpoints().select(asked, select)?;
         if let Some(note) = note {
             log(&format!("{}: {note}", path.display()));
         }

@@ -7,6 +7,6 @@ pub(crate) mod load;
 pub(crate) mod notes;
 pub(crate) mod number_format;
 pub(crate) mod origin;
-pub(crate) mod preflight;
+pub(crate) mod resources;
 pub(crate) mod summary;
 pub(crate) mod unread;

@@ -2,6 +2,8 @@
 
 use std::thread::available_parallelism;
 
+use tealight_train::config::memory::BytesPerScalar;
+
 use super::about;
 use crate::system::memory;
 use crate::terminal::numbers::format_bytes;
@@ -14,8 +16,6 @@ const SECONDS: f64 = 900.;
 const TOKENS_PER_PARAMETER: f64 = 20.;
 /// Often repeated data teach little more than themselves.
 const MAX_EPOCHS: f64 = 20.;
-/// Bytes per parameter: parameters, gradients and both moments of AdamW.
-const BYTES_PER_PARAMETER: f64 = 16.;
 /// Numbers that a block keeps of each position for the backward pass, in widths of the model.
 const ACTIVATIONS: f64 = 30.;
 
@@ -83,7 +83,7 @@ impl Machine {
         let operations = 6. * parameters + 12. * blocks * width * seq_len as f64;
         let seconds = steps * per_step * operations / (RATE * self.cores as f64);
         let activations = per_step * (ACTIVATIONS * width * blocks + vocab_size as f64);
-        let bytes = BYTES_PER_PARAMETER * parameters + 4. * activations;
+        let bytes = BytesPerScalar::F32.total(parameters, activations);
         let epochs = steps * per_step / tokens;
         Size { d_model, n_layers, n_heads, steps: steps as u64, parameters, epochs, seconds, bytes }
     }

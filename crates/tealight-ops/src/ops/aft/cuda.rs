@@ -4,9 +4,10 @@
 
 use candle_core::{Result, Tensor};
 
-use super::{Reach, Weights};
+use super::Weights;
 use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::{Buffer, Launch, Source, int, ints, wide};
+use crate::ops::reach::Reach;
 
 const KERNELS: Source =
     Source::new("aft", &[include_str!("../online_softmax.cuh"), include_str!("kernel.cu")]);

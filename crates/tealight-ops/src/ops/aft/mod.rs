@@ -28,6 +28,7 @@ use candle_core::{Result, Tensor, bail};
 
 use crate::backend::choice::{dispatch, widened_all};
 use crate::ops::padding_mask;
+use crate::ops::reach::Reach;
 use crate::ops::softmax::softmax;
 use band::{Band, Sizes, TapLayout};
 
@@ -42,15 +43,6 @@ enum Weights<'a> {
     OfPositions(&'a Tensor),
     /// `(n_heads, kernel_size)`
     OfHeads(&'a Tensor, Alignment),
-}
-
-/// Which keys a position reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// All keys.
-    Everything,
-    /// The past: position t reads t' ≤ t.
-    Past,
 }
 
 /// Which key tap j of a filter of `kernel_size` belongs to.

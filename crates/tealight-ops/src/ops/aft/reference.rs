@@ -2,8 +2,9 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::{Alignment, Reach};
+use super::Alignment;
 use crate::ops::padding_mask::additive;
+use crate::ops::reach::Reach;
 use crate::ops::softmax::reference::softmax;
 
 /// `key (batch, kv_len, d_model)`, `value` likewise, `w (q_len, kv_len)` → `(batch, q_len, d_model)`

@@ -1,15 +1,15 @@
 //! The CPU scan: one head of one example at a time, with its state in the first-level cache.
 
-use super::Reads;
 use crate::backend::element::Element;
 use crate::backend::parallel::{finite, max, sum_of_pairs};
 use crate::ops::heads::{Head, Sizes, row, row_mut};
 use crate::ops::outer_product::{OuterSum, read};
+use crate::ops::reach::Reach;
 
 /// The settings of a scan.
 pub(super) struct Scan {
     pub(super) sizes: Sizes,
-    pub(super) reads: Reads,
+    pub(super) reach: Reach,
     /// `(batch, kv_len)`, 1 = padding; empty without a mask.
     pub(super) padding: Vec<u8>,
 }
@@ -73,14 +73,14 @@ impl Scan {
         state: &mut State<T>,
         mut visit: impl FnMut(&mut State<T>, usize),
     ) {
-        match self.reads {
-            Reads::Past => {
+        match self.reach {
+            Reach::Past => {
                 for i in 0..self.sizes.q_len {
                     state.add_key(head, i);
                     visit(state, i);
                 }
             }
-            Reads::Everything => {
+            Reach::Everything => {
                 for j in 0..self.sizes.kv_len {
                     state.add_key(head, j);
                 }
@@ -137,13 +137,13 @@ impl Scan {
         let Sizes { kv_len, n_features, width, .. } = self.sizes;
         let mut state = State::new(n_features, OuterSum::zeros(n_features * width));
         let mut scaled = vec![T::ZERO; width];
-        if self.reads == Reads::Everything {
+        if self.reach == Reach::Everything {
             for (i, normaliser) in normalisers.iter().enumerate() {
                 state.add_query(head.query(i), row(gradient, i, width), normaliser, &mut scaled);
             }
         }
         for j in (0..kv_len).rev() {
-            if self.reads == Reads::Past {
+            if self.reach == Reach::Past {
                 let (gradient, normaliser) = (row(gradient, j, width), &normalisers[j]);
                 state.add_query(head.query(j), gradient, normaliser, &mut scaled);
             }

@@ -2,10 +2,10 @@
 
 use candle_core::{Result, Tensor};
 
-use super::Reads;
 use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::{Buffer, Launch, Source, ints, shared_bytes, wide};
 use crate::ops::heads::Sizes;
+use crate::ops::reach::Reach;
 
 const KERNELS: Source = Source::new("linear_attention", &[include_str!("kernel.cu")]);
 const THREADS: usize = 256;
@@ -23,7 +23,7 @@ pub(super) fn takes(sizes: &Sizes, x: &Tensor) -> bool {
 
 pub(super) fn linear_attention(
     sizes: Sizes,
-    reads: Reads,
+    reach: Reach,
     operands: [&Tensor; 3],
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
@@ -33,7 +33,7 @@ pub(super) fn linear_attention(
     let inputs = [&query, &key, &value];
     let padding = key_padding_mask.map(Tensor::contiguous).transpose()?;
     // `Sizes` in `kernel.cu`.
-    let past = (reads == Reads::Past).into();
+    let past = (reach == Reach::Past).into();
     let problem = ints([n_heads, q_len, kv_len, n_features, width, past])?;
     let n = batch * n_heads * q_len * width;
     let mut output = Buffer::unwritten(n, value.dtype(), value.device())?;

@@ -34,18 +34,10 @@ use crate::autograd::graph::{Saved, fused};
 use crate::backend::choice::{dispatch, widened_all};
 use crate::ops::heads::Sizes;
 use crate::ops::padding_mask;
+use crate::ops::reach::Reach;
 use cpu::Scan;
 
 pub(crate) use cpu::lowest;
-
-/// Which keys a query reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reads {
-    /// All keys.
-    Everything,
-    /// Query i reads the keys j ≤ i.
-    Past,
-}
 
 /// `log_query (batch, n_heads, q_len, n_features)`, `log_key (batch, n_heads, kv_len, n_features)`
 /// and `value (batch, n_heads, kv_len, width)` → `(batch, n_heads, q_len, width)`: averages of the
@@ -55,20 +47,20 @@ pub enum Reads {
 /// that may read nothing gets zeros and has no gradient. A feature may be zero, its logarithm −∞.
 ///
 /// # Errors
-/// If the shapes do not match; under [`Reads::Past`], if there are not as many queries as keys.
+/// If the shapes do not match; under [`Reach::Past`], if there are not as many queries as keys.
 pub fn linear_attention(
     log_query: &Tensor,
     log_key: &Tensor,
     value: &Tensor,
-    reads: Reads,
+    reach: Reach,
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
     let operands = [log_query, log_key, value];
-    let fits = |sizes: &Sizes| reads == Reads::Everything || sizes.q_len == sizes.kv_len;
+    let fits = |sizes: &Sizes| reach == Reach::Everything || sizes.q_len == sizes.kv_len;
     let Some(sizes) = Sizes::of(operands)?.filter(fits) else {
         let [query, key, value] = operands.map(Tensor::shape);
         bail!(
-            "linear attention ({reads:?}) of query {query:?}, key {key:?}, value {value:?}: \
+            "linear attention ({reach:?}) of query {query:?}, key {key:?}, value {value:?}: \
              expected (batch, n_heads, q_len, n_features), (batch, n_heads, kv_len, n_features), \
              (batch, n_heads, kv_len, width), with q_len = kv_len if it reads the past"
         )
@@ -80,18 +72,18 @@ pub fn linear_attention(
     }
     dispatch!(match operands {
         Cpu(T) => {
-            let scan = Scan { sizes, reads, padding: padding_mask::flags(key_padding_mask)? };
+            let scan = Scan { sizes, reach, padding: padding_mask::flags(key_padding_mask)? };
             let saved = Saved::InputsAndOutput;
             fused("linear-attention", operands, shape, saved, |inputs: [&[T]; 3]| {
                 (scan.forward(inputs), move |inputs, y, g| scan.backward(inputs, y, g))
             })
         }
         Cuda if cuda::takes(&sizes, value) => {
-            cuda::linear_attention(sizes, reads, operands, key_padding_mask)
+            cuda::linear_attention(sizes, reach, operands, key_padding_mask)
         }
         Cuda | Reference => {
             widened_all([value, log_query, log_key], |[value, log_query, log_key]| {
-                reference::linear_attention(log_query, log_key, value, reads, key_padding_mask)
+                reference::linear_attention(log_query, log_key, value, reach, key_padding_mask)
             })
         }
     })

@@ -2,7 +2,7 @@
 
 use candle_core::{D, Device, Result, Tensor};
 
-use super::Reads;
+use crate::ops::reach::Reach;
 use crate::ops::softmax;
 
 /// `log_query (batch, n_heads, q_len, n_features)`, `log_key (batch, n_heads, kv_len, n_features)`
@@ -11,14 +11,14 @@ pub fn linear_attention(
     log_query: &Tensor,
     log_key: &Tensor,
     value: &Tensor,
-    reads: Reads,
+    reach: Reach,
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
-    match reads {
-        Reads::Past => {
-            weights(log_query, log_key, reads, key_padding_mask)?.matmul(&value.contiguous()?)
+    match reach {
+        Reach::Past => {
+            weights(log_query, log_key, reach, key_padding_mask)?.matmul(&value.contiguous()?)
         }
-        Reads::Everything => read_sums(log_query, log_key, value, key_padding_mask),
+        Reach::Everything => read_sums(log_query, log_key, value, key_padding_mask),
     }
 }
 
@@ -32,7 +32,7 @@ fn read_sums(
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
     let log_key = log_key.transpose(2, 3)?; // (batch, n_heads, n_features, kv_len)
-    let log_key = forbid(&log_key, Reads::Everything, key_padding_mask)?.contiguous()?;
+    let log_key = forbid(&log_key, Reach::Everything, key_padding_mask)?.contiguous()?;
     let max = finite_max(&log_key)?; // (batch, n_heads, n_features, 1)
     let key = log_key.broadcast_sub(&max)?.exp()?;
     let sum = key.matmul(&value.contiguous()?)?; // (batch, n_heads, n_features, width)
@@ -56,12 +56,12 @@ fn finite_max(x: &Tensor) -> Result<Tensor> {
 pub fn weights(
     log_query: &Tensor,
     log_key: &Tensor,
-    reads: Reads,
+    reach: Reach,
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
     let logs = log_query.unsqueeze(3)?.broadcast_add(&log_key.unsqueeze(2)?)?;
     let scores = log_sum_exp(&logs)?; // (batch, n_heads, q_len, kv_len)
-    softmax::reference::softmax(&forbid(&scores, reads, key_padding_mask)?)
+    softmax::reference::softmax(&forbid(&scores, reach, key_padding_mask)?)
 }
 
 /// ln Σ exp(x) over the last dimension; −∞ if all elements are −∞.
@@ -75,7 +75,7 @@ fn log_sum_exp(x: &Tensor) -> Result<Tensor> {
 /// `(batch, n_heads, n_features, kv_len)` with −∞ for keys that are padding.
 pub(crate) fn forbid(
     scores: &Tensor,
-    reads: Reads,
+    reach: Reach,
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
     let (batch, _n_heads, q_len, kv_len) = scores.dims4()?;
@@ -83,7 +83,7 @@ pub(crate) fn forbid(
         .to_dtype(scores.dtype())?
         .broadcast_as(scores.shape())?;
     let mut scores = scores.clone();
-    if reads == Reads::Past {
+    if reach == Reach::Past {
         let future = future(q_len, kv_len, scores.device())?;
         scores = future.broadcast_as(scores.shape())?.where_cond(&nothing, &scores)?;
     }

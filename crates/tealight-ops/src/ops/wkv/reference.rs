@@ -2,7 +2,8 @@
 
 use candle_core::{Device, Result, Tensor};
 
-use crate::ops::linear_attention::{Reads, reference::forbid};
+use crate::ops::linear_attention::reference::forbid;
+use crate::ops::reach::Reach;
 use crate::ops::softmax;
 
 /// `key` and `value (batch, len, d_model)`, `decay` and `bonus (d_model)` → `(batch, len, d_model)`
@@ -34,7 +35,7 @@ pub fn weights(
     let past = (past + parameter(bonus)?.broadcast_mul(&identity)?)?; // (d_model, len, len)
     let key = key.transpose(1, 2)?.unsqueeze(2)?; // (batch, d_model, 1, len)
     let scores = key.broadcast_add(&past)?; // (batch, d_model, len, len)
-    softmax::reference::softmax(&forbid(&scores, Reads::Past, key_padding_mask)?)
+    softmax::reference::softmax(&forbid(&scores, Reach::Past, key_padding_mask)?)
 }
 
 /// i − 1 − j where j < i, else 0: `(len, len)`

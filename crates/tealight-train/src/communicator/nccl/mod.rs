@@ -12,6 +12,7 @@
 mod library;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::cuda_backend::cudarc::driver::DevicePtr;
@@ -19,9 +20,10 @@ use candle_core::{CudaDevice, DType, Device, Storage, Tensor};
 use half::bf16;
 use library::{Job, Library, Transfer};
 
-use super::messages::{ByMessages, Message, Messages, PointToPoint};
+use super::range_of;
 use super::ranks::Ranks;
 use super::transport::Transport;
+use super::wire::Wire;
 use crate::error::{Error, Result};
 
 /// Joins the GPUs of all `ranks`; each rank has one of its own.
@@ -44,7 +46,7 @@ pub(crate) fn connect(ranks: &Ranks, device: &Device) -> Result<Arc<dyn Transpor
     let id = id.try_into().expect("invariant: all ranks have the same program");
     gpu.cuda_stream().context().bind_to_thread().map_err(candle_core::Error::wrap)?;
     let job = library.join(id, ranks.rank(), ranks.size())?;
-    Ok(Arc::new(ByMessages(Gpus { job, gpu, device: device.clone() })))
+    Ok(Arc::new(Gpus { job, gpu, device: device.clone() }))
 }
 
 /// This rank's GPU, and the connection to the GPUs of other ranks.
@@ -61,38 +63,51 @@ impl fmt::Debug for Gpus {
     }
 }
 
-impl PointToPoint for Gpus {
+impl Transport for Gpus {
     fn device(&self) -> &Device {
         &self.device
     }
 
-    fn run(&self, send: &Tensor, messages: &Messages) -> Result<Tensor> {
-        let Messages { sent, received, receive_len } = messages;
+    /// Each part is a message from one rank to another, and all are under way at once.
+    fn exchange(
+        &self,
+        wire: Wire,
+        send: &Tensor,
+        send_parts: &[Range<usize>],
+        receive_lens: &[usize],
+    ) -> Result<Tensor> {
+        let send = send.to_dtype(wire.dtype())?;
+        let n_received = receive_lens.iter().sum();
         // No memory of a GPU is empty.
-        let device = if *receive_len == 0 { &Device::Cpu } else { &self.device };
-        let receive = Tensor::zeros(*receive_len, send.dtype(), device)?;
+        let device = if n_received == 0 { &Device::Cpu } else { &self.device };
+        let receive = Tensor::zeros(n_received, send.dtype(), device)?;
+        let receive_parts: Vec<_> =
+            (0..receive_lens.len()).map(|rank| range_of(rank, receive_lens)).collect();
         let stream = self.gpu.cuda_stream();
         stream.context().bind_to_thread().map_err(candle_core::Error::wrap)?;
-        let (sent, received) = (transfers(send, sent)?, transfers(&receive, received)?);
+        let (sent, received) =
+            (transfers(&send, send_parts)?, transfers(&receive, &receive_parts)?);
         // SAFETY: the addresses are of `send` and `receive`, on the GPU of the job. All work on this GPU is on this
         // stream, on which their memory is also freed, and nobody else has `receive` yet.
         unsafe { self.job.submit(&sent, &received, stream.cu_stream().cast()) }?;
-        Ok(receive)
+        Ok(receive.to_dtype(DType::F32)?)
     }
 }
 
-/// The messages to or from parts of a contiguous tensor.
-fn transfers(tensor: &Tensor, messages: &[Message]) -> Result<Vec<Transfer>> {
-    if messages.is_empty() {
+/// The transfers between a contiguous tensor and all ranks, of which each sends or receives a part; nothing is
+/// transferred of a part that is empty.
+fn transfers(tensor: &Tensor, parts: &[Range<usize>]) -> Result<Vec<Transfer>> {
+    if parts.iter().all(Range::is_empty) {
         return Ok(Vec::new());
     }
     let (start, width) = (address(tensor)?, tensor.dtype().size_in_bytes());
-    let transfer = |Message { peer, range }: &Message| Transfer {
-        peer: *peer,
-        address: start + (range.start * width) as u64,
-        n_bytes: range.len() * width,
+    let transfer = |(peer, part): (usize, &Range<usize>)| Transfer {
+        peer,
+        address: start + (part.start * width) as u64,
+        n_bytes: part.len() * width,
     };
-    Ok(messages.iter().map(transfer).collect())
+    let parts = parts.iter().enumerate().filter(|(_, part)| !part.is_empty());
+    Ok(parts.map(transfer).collect())
 }
 
 /// The address of a tensor's first element on its GPU.

@@ -40,7 +40,7 @@ pub struct Embedder {
     /// The most tokens of a text.
     longest: usize,
     /// The length that all texts are padded to, if the attention requires one.
-    only_len: Option<usize>,
+    required_len: Option<usize>,
     batching: Batching,
 }
 
@@ -56,14 +56,14 @@ impl Embedder {
         settings: Settings,
         device: &Device,
     ) -> Result<Self> {
-        let (d_model, only_len) = (config.d_model, config.only_len());
+        let (d_model, required_len) = (config.d_model, config.required_len());
         let dim = settings.pooled_dim(d_model);
         let truncated = settings.truncate_dim.unwrap_or(dim);
         if !(1..=dim).contains(&truncated) {
             let message = format!("`truncate_dim` = {truncated} is not one of 1 to {dim}");
             return Err(Error::config(["truncate_dim"], message));
         }
-        let limit = only_len.unwrap_or(encoder.max_seq_len());
+        let limit = required_len.unwrap_or(encoder.max_seq_len());
         let longest = settings.max_seq_len.unwrap_or(limit).min(limit);
         let tokenizer =
             if settings.lowercase { tokenizer.lowercasing()? } else { tokenizer.clone() };
@@ -76,7 +76,7 @@ impl Embedder {
         }
         let device = device.clone();
         let batching = if config.ignores_padding() { Batching::Padded } else { Batching::OneByOne };
-        Ok(Self { encoder, tokenizer, device, settings, d_model, longest, only_len, batching })
+        Ok(Self { encoder, tokenizer, device, settings, d_model, longest, required_len, batching })
     }
 
     /// The settings.
@@ -171,7 +171,7 @@ impl Embedder {
     /// The last hidden states `(batch, seq_len, d_model)`, flat, of rows of ids, the longest first.
     fn hidden(&self, rows: &[&[u32]]) -> Result<Vec<f32>> {
         let pad = self.tokenizer.special().pad.unwrap_or(0);
-        let width = self.only_len.unwrap_or(rows[0].len());
+        let width = self.required_len.unwrap_or(rows[0].len());
         let ids: Vec<Vec<u32>> = rows.iter().map(|row| row.to_vec()).collect();
         let (ids, mut mask) = padded_to(width, &ids, pad, &self.device)?;
         if rows.iter().all(|row| row.len() == width) {

@@ -37,7 +37,7 @@ pub(crate) struct TextClassifier<'a> {
     pub(crate) encoder: &'a Encoder,
     pub(crate) labels: &'a Labels,
     /// The length that the attention of the model requires.
-    pub(crate) only_len: Option<usize>,
+    pub(crate) required_len: Option<usize>,
     pub(crate) device: &'a Device,
 }
 
@@ -49,7 +49,7 @@ impl TextClassifier<'_> {
     pub(crate) fn classify(&self, texts: &[Text]) -> Result<Vec<Classified>> {
         let tokens = texts.iter().map(|text| self.tokens(text)).collect::<Result<Vec<_>>>()?;
         let lens: Vec<usize> = tokens.iter().map(|text| text.ids.len()).collect();
-        let batching = match self.only_len {
+        let batching = match self.required_len {
             Some(_) => Batching::OneByOne,
             None => Batching::OneLength { max_positions: MAX_TOKENS },
         };
@@ -95,13 +95,13 @@ impl TextClassifier<'_> {
         let rows = self.rows(&[tokens])?;
         let layers = self.model.attention_maps(&rows.input(), &rows.mask)?;
         let mut ids = Cow::Borrowed(&tokens.ids);
-        if let Some(len) = self.only_len {
+        if let Some(len) = self.required_len {
             ids.to_mut().resize(len, self.encoder.pad());
         }
         Ok(AttentionMap::of_tokens(&self.encoder.tokenizer, &ids, layers))
     }
 
     fn rows(&self, tokens: &[&Tokens]) -> Result<Rows> {
-        Rows::new(tokens, self.only_len.unwrap_or(0), self.encoder.pad(), self.device)
+        Rows::new(tokens, self.required_len.unwrap_or(0), self.encoder.pad(), self.device)
     }
 }

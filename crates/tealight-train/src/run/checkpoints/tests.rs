@@ -61,17 +61,17 @@ fn what_is_not_there_is_named_with_what_is() {
 #[test]
 fn the_latest_takes_the_place_of_a_best_one_that_is_not_there_yet() {
     let (_directory, checkpoints) = saved(&[5, 7]);
-    let (path, note) = checkpoints.choose(None, Select::Best).unwrap();
+    let (path, note) = checkpoints.select(None, Select::Best).unwrap();
     assert_eq!(path, checkpoints.path(7));
     assert!(note.unwrap().contains("the latest one, of step 7, is used"));
-    let message = checkpoints.choose(Some(Selection::Best), Select::Best).unwrap_err().to_string();
+    let message = checkpoints.select(Some(Selection::Best), Select::Best).unwrap_err().to_string();
     assert!(message.ends_with("step-000007; `--checkpoint latest` takes the newest"), "{message}");
     checkpoints.mark_best(5).unwrap();
     let best = (checkpoints.path(5), None);
-    assert_eq!(checkpoints.choose(None, Select::Best).unwrap(), best);
-    assert_eq!(checkpoints.choose(Some(Selection::Best), Select::Latest).unwrap(), best);
+    assert_eq!(checkpoints.select(None, Select::Best).unwrap(), best);
+    assert_eq!(checkpoints.select(Some(Selection::Best), Select::Latest).unwrap(), best);
     let (_directory, none) = saved(&[]);
-    let message = none.choose(None, Select::Best).unwrap_err().to_string();
+    let message = none.select(None, Select::Best).unwrap_err().to_string();
     assert!(message.ends_with("has no checkpoint `best`; there are: none"), "{message}");
 }
 

@@ -118,7 +118,9 @@ impl Task for CausalLm {
     fn batch(&self, split: Split, index: u64) -> Result<Batch> {
         let Self { texts, .. } = self;
         let sequences = match split {
-            Split::Train => texts.places(index).map(|place| texts.train.anywhere(place)).collect(),
+            Split::Train => {
+                texts.places(index).map(|place| texts.train.random_window(place)).collect()
+            }
             Split::Validation => texts.held_out_batch(index).1,
         };
         self.batch_of(&sequences)

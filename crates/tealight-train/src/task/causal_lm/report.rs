@@ -15,7 +15,7 @@ use super::CausalLm;
 use crate::data::text::tokenizer::Specials;
 use crate::error::Result;
 use crate::inference::continuation::{Continuer, Settings, Vocabulary};
-use crate::inference::unless_diverged;
+use crate::inference::or_default_if_not_finite;
 use crate::task::metrics::{Measures, Metrics, by_name};
 use crate::task::table::{Table, thousands};
 use crate::task::text::Texts;
@@ -143,7 +143,8 @@ fn sample(task: &CausalLm, model: &Model) -> Result<(String, String)> {
     let continuer = Continuer { model, tokenizer, device, vocabulary: Vocabulary::Text };
     let written =
         continuer.continue_text(&beginning, &settings, &mut |_, _| ControlFlow::Continue(()));
-    let written: String = unless_diverged(written)?.into_iter().map(|one| one.text).collect();
+    let written: String =
+        or_default_if_not_finite(written)?.into_iter().map(|one| one.text).collect();
     let whole = format!("{beginning}{written}");
     Ok((beginning, whole))
 }

@@ -8,7 +8,7 @@ use super::CausalLm;
 use crate::data::text::tokenizer::Specials;
 use crate::error::{Error, Result};
 use crate::inference::continuation::{Continuer, Vocabulary};
-use crate::inference::unless_diverged;
+use crate::inference::or_default_if_not_finite;
 use crate::task::sample::Sample;
 use crate::task::text::Texts;
 
@@ -44,6 +44,7 @@ pub(super) fn samples(task: &CausalLm, model: &Model) -> Result<Vec<Sample>> {
         let text = whole.strip_prefix(&input).map_or_else(|| format!(" … {whole}"), str::to_owned);
         Ok(Sample { input, text: Some(text), ..Sample::default() })
     };
-    let written = unless_diverged(written)?.into_iter().flatten().map(|sequence| sequence.ids);
+    let written =
+        or_default_if_not_finite(written)?.into_iter().flatten().map(|sequence| sequence.ids);
     prompts.iter().zip(written).map(sample).collect()
 }

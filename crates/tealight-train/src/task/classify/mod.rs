@@ -53,7 +53,7 @@ pub struct Classify {
     vocab_size: usize,
     batch_size: usize,
     /// The length that the attention of the model requires.
-    only_len: Option<usize>,
+    required_len: Option<usize>,
     device: Device,
 }
 
@@ -67,18 +67,18 @@ impl TaskKind for Config {
             // Runs of versions that ignored these settings have them.
             model.refuse_vocabulary_output()?;
         }
-        let only_len = model.only_len();
-        let data = Data::new(self, longest(self, only_len), seed, kept)?;
+        let required_len = model.required_len();
+        let data = Data::new(self, longest(self, required_len), seed, kept)?;
         let vocab_size = embedding_rows(&data.encoder.tokenizer, self.vocab_size)?;
         let order = ShuffledOrder::new(seed, data.train.len());
         let (config, device) = (self.clone(), device.clone());
-        Ok(Classify { config, data, order, vocab_size, batch_size, only_len, device })
+        Ok(Classify { config, data, order, vocab_size, batch_size, required_len, device })
     }
 }
 
 /// The most tokens of a text.
-fn longest(config: &Config, only_len: Option<usize>) -> usize {
-    only_len.map_or(config.seq_len, |len| len.min(config.seq_len))
+fn longest(config: &Config, required_len: Option<usize>) -> usize {
+    required_len.map_or(config.seq_len, |len| len.min(config.seq_len))
 }
 
 impl Classify {
@@ -110,8 +110,8 @@ impl Classify {
 
     /// `model` with what reads its texts.
     fn classifier<'a>(&'a self, model: &'a Classifier) -> TextClassifier<'a> {
-        let Self { data: Data { encoder, labels, .. }, only_len, device, .. } = self;
-        TextClassifier { model, encoder, labels, only_len: *only_len, device }
+        let Self { data: Data { encoder, labels, .. }, required_len, device, .. } = self;
+        TextClassifier { model, encoder, labels, required_len: *required_len, device }
     }
 
     /// A text with the labels that the model gives it.
@@ -144,7 +144,7 @@ impl Classify {
     }
 
     fn batch_of(&self, items: &[Item]) -> Result<Batch> {
-        let width = self.only_len.unwrap_or(0);
+        let width = self.required_len.unwrap_or(0);
         Batch::new(items, self.labels(), width, self.data.encoder.pad(), &self.device)
     }
 

@@ -136,7 +136,7 @@ impl MaskedLm {
     }
 
     fn rows(&self, sequences: &[Sequence]) -> Rows {
-        let len = self.model.only_len().unwrap_or(0);
+        let len = self.model.required_len().unwrap_or(0);
         Rows::with_min_len(sequences, self.texts.pad(), len)
     }
 

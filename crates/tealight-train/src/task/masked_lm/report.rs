@@ -12,7 +12,7 @@ use crate::data::text::tokenizer::Tokenizer;
 use crate::data::weather::{Distribution, N_CLASSES};
 use crate::error::Result;
 use crate::inference::fill_mask::Proposals;
-use crate::inference::unless_diverged;
+use crate::inference::or_default_if_not_finite;
 use crate::task::batch::likeliest;
 use crate::task::evaluate::losses;
 use crate::task::metrics::by_name;
@@ -195,7 +195,7 @@ impl Example {
     fn new(task: &MaskedLm, model: &Model, probe: &Probe) -> Result<Self> {
         let three = Proposals { top_k: 3, targets: None };
         let filled = task.fill_mask(model).fill(std::slice::from_ref(&probe.text), &three);
-        let guesses = unless_diverged(filled)?.into_iter().flatten().flatten();
+        let guesses = or_default_if_not_finite(filled)?.into_iter().flatten().flatten();
         Ok(Self {
             text: probe.text.clone(),
             answer: probe.answer.to_owned(),

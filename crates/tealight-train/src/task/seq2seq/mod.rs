@@ -33,9 +33,9 @@ pub use report::{Example, Report};
 use crate::data::{DataFile, Split, padded};
 use crate::error::Result;
 use crate::inference::attention_map::AttentionMap;
+use crate::inference::or_default_if_not_finite;
 use crate::inference::symbols::SymbolTranslator;
 use crate::inference::symbols::vocabulary::{BEGIN, END, PAD};
-use crate::inference::unless_diverged;
 use crate::task::batch::token_labels;
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Metrics, by_name};
@@ -100,7 +100,7 @@ impl Seq2Seq {
     fn outputs(&self, model: &Model, pairs: &[Pair]) -> Result<Vec<String>> {
         let sources: Vec<&str> = pairs.iter().map(|pair| pair.source.as_str()).collect();
         let written = self.translator(model).translate(&sources, &Strategy::Greedy, None);
-        let written = unless_diverged(written)?;
+        let written = or_default_if_not_finite(written)?;
         Ok(written.into_iter().flatten().map(|output| output.text).collect())
     }
 
@@ -181,7 +181,7 @@ impl Task for Seq2Seq {
     fn attention_maps(&self, model: &Model) -> Result<Vec<AttentionMap>> {
         let first = self.data.validation.first();
         first.map_or(Ok(Vec::new()), |pair| {
-            unless_diverged(self.translator(model).attention_maps(&pair.source))
+            or_default_if_not_finite(self.translator(model).attention_maps(&pair.source))
         })
     }
 

@@ -17,8 +17,8 @@ use std::thread::{Builder, Scope};
 use candle_core::Tensor;
 use tealight_ops::profile::{Phase, timed};
 
+use super::bucket_reducer::{BucketReducer, Partials};
 use super::plan::Plan;
-use super::summer::{Partials, Summer};
 use crate::error::{CommunicationError, Error, Result};
 
 /// In the profile, the part of the exchange that nothing hides.
@@ -41,7 +41,7 @@ pub(crate) struct GradientExchange {
 #[derive(Debug)]
 struct Queue {
     plan: Arc<Plan>,
-    summer: Summer,
+    reducer: BucketReducer,
     /// Locked while a thread takes a bucket and sums it: all ranks sum buckets in one order.
     turn: Mutex<()>,
     state: Mutex<State>,
@@ -68,13 +68,13 @@ impl GradientExchange {
     /// Starts the thread, which ends when the exchange is dropped.
     pub(crate) fn start<'scope>(
         plan: Arc<Plan>,
-        summer: Summer,
+        reducer: BucketReducer,
         scope: &'scope Scope<'scope, '_>,
     ) -> Result<Self> {
-        let n_partials = summer.n_partials();
+        let n_partials = reducer.n_partials();
         let queue = Arc::new(Queue {
             plan,
-            summer,
+            reducer,
             turn: Mutex::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -161,7 +161,7 @@ impl Queue {
     fn sum_next(&self) -> bool {
         let Ok(_turn) = self.turn.lock() else { return false };
         let Some(Job { bucket, partials }) = self.lock().take_next() else { return false };
-        let sum = self.summer.sum(&self.plan.buckets[bucket], &partials);
+        let sum = self.reducer.sum(&self.plan.buckets[bucket], &partials);
         self.lock().sums.push(sum);
         true
     }

@@ -56,7 +56,7 @@ impl<T: Task> Session<T> {
         let all = ranks.agree(own)?;
         let alike = (1..all.len()).try_for_each(|rank| compare(&ranks, rank, &all[rank], &all[0]));
         let divided = divides(ranks.size() as u64, self.config.training.micro_batches);
-        alike.and(divided).map_err(|error| ranks.found_by_all(error))?;
+        alike.and(divided).map_err(|error| ranks.as_shared_failure(error))?;
         self.transport = match self.config.distributed.transport {
             TransportKind::Host => Arc::new(ThroughHost::new(ranks.clone())),
             TransportKind::Nccl => nccl::connect(&ranks, self.params.device())?,
@@ -100,7 +100,7 @@ impl<T: Task> Session<T> {
             self.ranks.host(rank),
             self.ranks.host(0)
         );
-        Err(self.ranks.found_by_all(Error::UnlikeRanks(message)))
+        Err(self.ranks.as_shared_failure(Error::UnlikeRanks(message)))
     }
 }
 
@@ -145,7 +145,7 @@ fn differences(own: &str, first: &str) -> Result<String> {
         Ok(ConfigSource::parse(MESSAGE.as_ref(), text, &[])?.deserialize()?)
     };
     let differences = config(first)?.differences(&config(own)?);
-    let shown: Vec<_> = differences.iter().map(Difference::as_unlike).collect();
+    let shown: Vec<_> = differences.iter().map(Difference::describe_difference).collect();
     Ok(shown.join("; "))
 }
 

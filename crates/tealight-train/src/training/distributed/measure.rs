@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 
 use candle_core::{DType, Tensor};
 
+use super::bucket_reducer::{BucketReducer, NeededSums};
 use super::exchange::GradientExchange;
 use super::plan::{Division, Plan};
-use super::summer::{NeededSums, Summer};
-use super::tree::nodes_within;
 use crate::communicator::ranks::Ranks;
 use crate::communicator::transport::Transport;
 use crate::config::DistributedConfig;
 use crate::error::Result;
+use crate::training::pairwise_sum::nodes_within;
 
 /// The times that `repeats` exchanges of gradients of these `sizes` take, in elements, when nothing else is computed.
 /// Each rank has one micro-batch. All ranks call it.
@@ -42,9 +42,9 @@ pub fn time_exchanges(
     let gradients = sizes.iter().map(|&size| Tensor::ones(size, DType::F32, device));
     let gradients = gradients.collect::<candle_core::Result<Vec<_>>>()?;
     let (wire, needed) = (settings.compress, NeededSums::All);
-    let summer = Summer::new(ranks, transport.clone(), n as u64, wire, needed);
+    let reducer = BucketReducer::new(ranks, transport.clone(), n as u64, wire, needed);
     thread::scope(|scope| {
-        let mut exchange = GradientExchange::start(plan, summer, scope)?;
+        let mut exchange = GradientExchange::start(plan, reducer, scope)?;
         let mut time = || {
             device.synchronize()?;
             // All begin together.

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use tealight_ops::Gradients;
 use tealight_ops::gradients::sum_of;
 
+use super::bucket_reducer::{BucketReducer, NeededSums, Partials};
 use super::exchange::GradientExchange;
 use super::plan::{Division, Plan};
-use super::summer::{NeededSums, Partials, Summer};
-use super::tree::{Node, PairwiseSum};
 use crate::communicator::ranks::Ranks;
 use crate::error::{Error, Result};
 use crate::task::Task;
 use crate::task::metrics::{Measures, Name};
+use crate::training::pairwise_sum::{Node, PairwiseSum};
 use crate::training::pass::Pass;
 use crate::training::session::Session;
 use crate::training::shards::Shards;
@@ -136,8 +136,8 @@ impl SharedStep {
         let plan = Arc::new(Plan::new(&sizes, settings.bucket_len(), &division));
         let n_micro_batches = config.training.micro_batches;
         let (transport, wire) = (session.transport.clone(), settings.compress);
-        let summer = Summer::new(ranks, transport, n_micro_batches, wire, needed);
-        let exchange = GradientExchange::start(plan.clone(), summer, scope)?;
+        let reducer = BucketReducer::new(ranks, transport, n_micro_batches, wire, needed);
+        let exchange = GradientExchange::start(plan.clone(), reducer, scope)?;
         let own_micro_batches = ranks.part_of(n_micro_batches);
         let (ranks, is_stop_requested) = (ranks.clone(), false);
         Ok(Some(Self {

@@ -9,6 +9,7 @@ use tealight_model::position::AttentionNeeds;
 use tealight_model::{Bias, Initializer, Mask, Mode, ParamStore};
 use tealight_ops::backward;
 use tealight_ops::rng::{Purpose, Stream};
+use tealight_train::config::memory::BytesPerScalar;
 
 use super::kind::Kind;
 use super::measurement::Measurement;
@@ -143,7 +144,7 @@ fn check_memory(config: &AttentionConfig, args: &AttentionOnce, device: &Device)
     let cost = config.cost(&spec(args), args.length, args.length);
     // The gradients of activations take at most as much memory as the activations.
     let n_copies = if args.backward { 2. } else { 1. };
-    let bytes = 4. * (n_copies * cost.activations + 4. * cost.parameters);
+    let bytes = BytesPerScalar::F32.total(cost.parameters, n_copies * cost.activations);
     let gibibytes = |bytes: f64| bytes / f64::from(1 << 30);
     // Where the system does not report it, a limit that no machine exceeds.
     let available = memory::available().unwrap_or(1 << 50) as f64;

@@ -2,35 +2,10 @@
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use tealight_model::Kind;
-use tealight_model::attention::score::Score;
 use tealight_model::attention::support::Support;
-use tealight_model::attention::{AttentionConfig, thresholded};
-use tealight_model::block::NormPlacement;
-use tealight_model::classifier_head::{ClassifierHead, HeadActivation};
-use tealight_model::feed_forward::{Activation, FeedForwardConfig};
-use tealight_model::init::InitConfig;
-use tealight_model::models::classifier;
-use tealight_model::models::forecaster::ReadOut;
-use tealight_model::names::Named;
-use tealight_model::norm::NormConfig;
-use tealight_model::patches::PatchesConfig;
-use tealight_model::position::{PositionConfig, rotary, scaling, sinusoidal};
-use tealight_train::config::Select;
-use tealight_train::data::images::source::cifar;
-use tealight_train::inference::labels::Objective;
-use tealight_train::monitor::early_stopping::Direction;
-use tealight_train::optimizer::schedule::ScheduleConfig;
-use tealight_train::optimizer::{OptimizerConfig, muon};
+use tealight_model::describe::Shape;
+use tealight_train::config::reference::{self, Entry, Item};
 use tealight_train::task::table::Table;
-use tealight_train::task::weather::{InputKind, Regime, SourceConfig};
-use tealight_train::task::{TaskConfig, images, seq2seq};
-use tealight_train::text::corpus::{CorpusConfig, files};
-use tealight_train::text::diary::Languages;
-use tealight_train::text::masking;
-use tealight_train::text::sequences::Layout;
-use tealight_train::text::tokenizer::TokenizerConfig;
-use tealight_train::weather::generator::one_four_eight::Positions;
 
 use crate::terminal::output::{print, print_indented_json};
 
@@ -39,62 +14,61 @@ pub(super) fn print_all(json: bool) -> Result<()> {
     if json { print_indented_json(&as_json()?) } else { print(&all_kinds()?) }
 }
 
-/// Each key that chooses a kind, with its kinds.
-const SECTIONS: &[(&str, &[Kind])] = &[
-    ("[task] kind", TaskConfig::KINDS),
-    ("[task.source] kind (weather)", SourceConfig::KINDS),
-    ("[task.source] kind (seq2seq)", seq2seq::SourceConfig::KINDS),
-    ("[task.source] level (seq2seq, file)", seq2seq::Level::KINDS),
-    ("[task.source] positions (one_four_eight)", Positions::KINDS),
-    ("[task.regime] kind", Regime::KINDS),
-    ("[task] read_out", ReadOut::KINDS),
-    ("[task] read_out (classify, images)", classifier::ReadOut::KINDS),
-    ("[task] objective (classify)", Objective::KINDS),
-    ("[task.corpus] kind", CorpusConfig::KINDS),
-    ("[task.corpus] documents (files)", files::Unit::KINDS),
-    ("[task.corpus] language (diary)", Languages::KINDS),
-    ("[task.tokenizer] kind", TokenizerConfig::KINDS),
-    ("[task] sequences", Layout::KINDS),
-    ("[task.masking] unit", masking::Unit::KINDS),
-    ("[task] input", InputKind::KINDS),
-    ("[task.data] kind (images)", images::SourceConfig::KINDS),
-    ("[task.data] classes (cifar)", cifar::Classes::KINDS),
-    ("[task] colour (images)", images::Colour::KINDS),
-    ("[task] fit (images)", images::Fit::KINDS),
-    ("[task] filter (images)", images::Filter::KINDS),
-    ("[model.patches] kind", PatchesConfig::KINDS),
-    ("[model.attention] kind", AttentionConfig::KINDS),
-    ("[model.attention] score", Score::KINDS),
-    ("[model.attention] rule (thresholded)", thresholded::Rule::KINDS),
-    ("[model.position] kind", PositionConfig::KINDS),
-    ("[model.position] layout (sinusoidal)", sinusoidal::Layout::KINDS),
-    ("[model.position] layout (rotary)", rotary::Layout::KINDS),
-    ("[model.position.scaling] kind (rotary)", scaling::Scaling::KINDS),
-    ("[model.norm] kind", NormConfig::KINDS),
-    ("[model] norm_placement", NormPlacement::KINDS),
-    ("[model.feed_forward] kind", FeedForwardConfig::KINDS),
-    ("[model.feed_forward] activation", Activation::KINDS),
-    ("[model.classifier] kind", ClassifierHead::KINDS),
-    ("[model.classifier] activation (dense)", HeadActivation::KINDS),
-    ("[model.init] kind", InitConfig::KINDS),
-    ("[optimizer] kind", OptimizerConfig::KINDS),
-    ("[optimizer] scale (muon)", muon::Scale::KINDS),
-    ("[schedule] kind", ScheduleConfig::KINDS),
-    ("[training.early_stopping] direction", Direction::KINDS),
-    ("[checkpoint] select", Select::KINDS),
+/// Each setting that chooses a kind: its table, its key and, where only some kinds of the table have it, these kinds.
+const HEADINGS: &[&str] = &[
+    "[task] kind",
+    "[task.source] kind (weather)",
+    "[task.source] kind (seq2seq)",
+    "[task.source] level (seq2seq, file)",
+    "[task.source] positions (one_four_eight)",
+    "[task.regime] kind",
+    "[task] read_out",
+    "[task] read_out (classify, images)",
+    "[task] objective (classify)",
+    "[task.corpus] kind",
+    "[task.corpus] documents (files)",
+    "[task.corpus] language (diary)",
+    "[task.tokenizer] kind",
+    "[task] sequences",
+    "[task.masking] unit",
+    "[task] input",
+    "[task.data] kind (images)",
+    "[task.data] classes (cifar)",
+    "[task] colour (images)",
+    "[task] fit (images)",
+    "[task] filter (images)",
+    "[model.patches] kind",
+    "[model.attention] kind",
+    "[model.attention] score",
+    "[model.attention] rule (thresholded)",
+    "[model.position] kind",
+    "[model.position] layout (sinusoidal)",
+    "[model.position] layout (rotary)",
+    "[model.position.scaling] kind (rotary)",
+    "[model.norm] kind",
+    "[model] norm_placement",
+    "[model.feed_forward] kind",
+    "[model.feed_forward] activation",
+    "[model.classifier] kind",
+    "[model.classifier] activation (dense)",
+    "[model.init] kind",
+    "[optimizer] kind",
+    "[optimizer] scale (muon)",
+    "[schedule] kind",
+    "[training.early_stopping] direction",
+    "[checkpoint] select",
 ];
 
 fn all_kinds() -> Result<String> {
-    let kinds: String = SECTIONS.iter().map(|(key, kinds)| section(key, kinds)).collect();
+    let kinds: String = HEADINGS.iter().map(|heading| section(heading)).collect();
     Ok(format!("{kinds}{}", supports()?))
 }
 
 /// `{"kinds": {KEY: {KIND: summary}}, "attention": [...]}`
 fn as_json() -> Result<Value> {
-    let kinds = SECTIONS.iter().map(|(key, kinds)| {
-        let kinds: Map<String, Value> =
-            kinds.iter().map(|kind| (kind.name.to_owned(), json!(kind.summary))).collect();
-        ((*key).to_owned(), Value::Object(kinds))
+    let kinds = HEADINGS.iter().map(|heading| {
+        let kinds = kinds(heading).into_iter().map(|(name, summary)| (name, json!(summary)));
+        ((*heading).to_owned(), Value::Object(kinds.collect()))
     });
     let attention = Support::of_all()?.into_iter().map(|support| {
         json!({
@@ -145,9 +119,42 @@ fn supports() -> Result<String> {
 }
 
 /// A heading, and one line per kind.
-fn section(key: &str, kinds: &[Kind]) -> String {
-    let width = kinds.iter().map(|kind| kind.name.len()).max().unwrap_or(0);
-    let lines =
-        kinds.iter().map(|Kind { name, summary }| format!("    {name:<width$}  {summary}\n"));
-    format!("{key}\n{}", lines.collect::<String>())
+fn section(heading: &str) -> String {
+    let kinds = kinds(heading);
+    let width = kinds.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines = kinds.iter().map(|(name, summary)| format!("    {name:<width$}  {summary}\n"));
+    format!("{heading}\n{}", lines.collect::<String>())
+}
+
+/// The kinds of the setting at a heading, each with its summary.
+fn kinds(heading: &str) -> Vec<(String, String)> {
+    let (key, only_of) = heading.split_once(" (").unwrap_or((heading, ""));
+    let key = key.replace('[', "").replace("] ", ".");
+    let only_of: Vec<&str> = only_of.trim_end_matches(')').split(", ").collect();
+    let fits = |entry: &Entry| {
+        only_of == [""] || entry.kinds.iter().any(|(_, kind)| only_of.contains(kind))
+    };
+    let entry = reference::find(&key).into_iter().find(fits);
+    let Some(Item::Setting(field)) = entry.map(|entry| entry.item) else { return Vec::new() };
+    match field.shape {
+        Shape::Words(words) => {
+            words.iter().map(|word| (word.name.to_owned(), word.summary.to_owned())).collect()
+        }
+        Shape::Choice(choice) => {
+            choice.kinds.iter().map(|kind| (kind.name.to_owned(), kind.summary())).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_heading_is_of_a_setting_that_chooses_a_kind() {
+        for heading in HEADINGS {
+            assert!(kinds(heading).len() > 1, "{heading}");
+        }
+    }
 }

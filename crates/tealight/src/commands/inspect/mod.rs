@@ -8,6 +8,7 @@ use anyhow::Result;
 use candle_core::{Device, Var};
 use serde::Serialize;
 use tealight_train::Session;
+use tealight_train::config::memory::BytesPerScalar;
 use tealight_train::run::RunDirectory;
 use tealight_train::task::table::{Table, thousands};
 use tealight_train::task::{RegisteredTask, TaskVisitor};
@@ -87,7 +88,8 @@ impl Model {
             name,
         };
         let cost = task.cost(model, &config.model, params);
-        let batch_size = config.training.batch_size;
+        let (batch_size, estimate) = (config.training.batch_size, cost.estimate());
+        let activations = batch_size as f64 * estimate.kept(config.training.activations());
         Self {
             n_parameters: cost.n_parameters as u64,
             positions: cost.positions,
@@ -95,7 +97,7 @@ impl Model {
             forward_flops_per_position: cost.forward_flops_per_position(),
             training_flops_per_position: cost.training_flops_per_position(),
             batch_size,
-            training_bytes: cost.training_bytes(batch_size, config.training.activations()) as u64,
+            training_bytes: BytesPerScalar::F32.total(estimate.parameters, activations) as u64,
             notes: notes(session),
             parameters: params.iter().map(parameter).collect(),
         }

@@ -125,7 +125,7 @@ impl Training<'_> {
         ended: &str,
     ) -> Result<()> {
         let RunConfig { checkpoint, task, .. } = &self.loaded.config;
-        let (checkpoint, note) = directory.checkpoints().choose(None, checkpoint.select)?;
+        let (checkpoint, note) = directory.checkpoints().select(None, checkpoint.select)?;
         if let Some(note) = note {
             warn(&note);
         }

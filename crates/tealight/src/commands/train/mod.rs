@@ -35,7 +35,7 @@ use crate::runs::config::LoadedConfig;
 use crate::runs::job::{self, agree, log_on_first, open_device};
 use crate::runs::load::with_task;
 use crate::runs::notes::notes;
-use crate::runs::preflight::explain_out_of_memory;
+use crate::runs::resources::explain_out_of_memory;
 use crate::system::signals::{Signal, SignalHandlers};
 use crate::system::subprocess::read_this_program;
 use crate::terminal::failure::at_its_place;

@@ -12,7 +12,7 @@ use tealight_train::{Error, Session};
 use super::Training;
 use crate::runs::job::agree;
 use crate::runs::number_format::NumberFormat;
-use crate::runs::preflight::{self, explain_out_of_memory};
+use crate::runs::resources::{self, explain_out_of_memory};
 
 impl Training<'_> {
     /// A session at step 0 that has passed the checks before training. All ranks call it.
@@ -51,7 +51,7 @@ impl Training<'_> {
         let ranks = self.ranks;
         let checked = session.check_memory(ranks.size());
         agree(ranks, checked.map_err(|error| self.at_its_place(error)))?;
-        let shortage = preflight::memory_shortage(session, ranks)?;
+        let shortage = resources::memory_shortage(session, ranks)?;
         agree(ranks, self.refuse(shortage))?;
         let shortage = if ranks.is_first() { self.disk_shortage(session) } else { Ok(None) };
         agree(ranks, shortage.and_then(|shortage| self.refuse(shortage)))
@@ -60,7 +60,7 @@ impl Training<'_> {
     fn disk_shortage<T: Task>(&self, session: &Session<T>) -> Result<Option<ConfigFault>> {
         let saved = self.resumed.map(RunDirectory::checkpoints);
         let directory = self.resumed.map_or(self.args.runs.as_path(), RunDirectory::path);
-        preflight::disk_shortage(session, directory, saved.as_ref())
+        resources::disk_shortage(session, directory, saved.as_ref())
     }
 
     fn refuse(&self, shortage: Option<ConfigFault>) -> Result<()> {

@@ -21,10 +21,10 @@ use std::ops::Range;
 
 use candle_core::{Result, Tensor};
 
-use super::Reach;
 use crate::autograd::graph::{Saved, fused};
 use crate::backend::element::Element;
 use crate::ops::padding_mask;
+use crate::ops::reach::Reach;
 
 /// Keys `(batch, len, n_maps)`; values `(batch, len, n_maps, width)`: the channels of a map share its weights.
 #[derive(Clone, Copy, Debug)]

@@ -27,10 +27,10 @@ mod tile;
 
 use candle_core::{Result, Tensor};
 
-use super::Reach;
 use crate::autograd::graph::{Saved, fused};
 use crate::backend::element::Element;
 use crate::ops::padding_mask;
+use crate::ops::reach::Reach;
 use backward::Rows;
 
 #[derive(Clone, Copy, Debug)]

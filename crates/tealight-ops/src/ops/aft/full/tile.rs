@@ -8,7 +8,7 @@ use super::Inputs;
 use crate::backend::buffer::{tensor, unwritten};
 use crate::backend::element::Element;
 use crate::backend::parallel::{max, run};
-use crate::ops::aft::Reach;
+use crate::ops::reach::Reach;
 
 /// Keys of a tile: enough to make the product dense, few enough to make the diagonal cheap.
 const KEYS: usize = 128;

@@ -95,7 +95,7 @@ trait SequenceSource: fmt::Debug + Send + Sync {
 
     /// A sequence that begins at a random token, draw `index` of the stream; `None` if the layout has no
     /// such sequences.
-    fn anywhere(&self, _stream: Stream, _index: u64) -> Option<Sequence> {
+    fn random_window(&self, _stream: Stream, _index: u64) -> Option<Sequence> {
         None
     }
 }
@@ -164,9 +164,10 @@ impl Sequences {
 
     /// A sequence that begins at a random token, draw `index`. Layouts other than `stream` have no such
     /// sequences and use [`Self::shuffled`].
-    pub fn anywhere(&self, index: u64) -> Sequence {
+    pub fn random_window(&self, index: u64) -> Sequence {
+        // The name decides the random numbers.
         let stream = self.order.fork_name("anywhere");
-        self.source.anywhere(stream, index).unwrap_or_else(|| self.shuffled(index))
+        self.source.random_window(stream, index).unwrap_or_else(|| self.shuffled(index))
     }
 }
 

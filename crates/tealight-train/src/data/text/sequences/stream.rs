@@ -75,7 +75,7 @@ impl SequenceSource for Windows {
         self.window(number * self.seq_len)
     }
 
-    fn anywhere(&self, stream: Stream, index: u64) -> Option<Sequence> {
+    fn random_window(&self, stream: Stream, index: u64) -> Option<Sequence> {
         let last = self.total.saturating_sub(self.length);
         Some(self.window(stream.below(index, last + 1)))
     }

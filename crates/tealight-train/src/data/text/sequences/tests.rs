@@ -151,10 +151,11 @@ fn documents_of_a_stream_are_joined_by_the_end_token_and_nothing_else() {
     assert_eq!((&inputs[..], &labels[..]), (&whole[..whole.len() - 1], &whole[1..]));
 
     for index in 0..300 {
-        let ids = sequences.anywhere(index).ids;
+        let ids = sequences.random_window(index).ids;
         assert!(ids.len() == 14 && whole.windows(14).any(|window| window == ids));
     }
-    let firsts: BTreeSet<u32> = (0..2000).map(|index| sequences.anywhere(index).ids[0]).collect();
+    let firsts: BTreeSet<u32> =
+        (0..2000).map(|index| sequences.random_window(index).ids[0]).collect();
     // Every place except the last 13; the 4 separators are one token.
     assert_eq!(firsts.len(), whole.len() - 13 - 3 + 1);
 }
@@ -164,7 +165,7 @@ fn a_window_of_fewer_tokens_than_asked_for_is_all_there_is() {
     let corpus = corpus(&[5]);
     let next = Spec { predicts: Predicts::Next, ..spec(Layout::Stream, 13) };
     let sequences = corpus.train(next);
-    assert_eq!((sequences.n(), sequences.anywhere(3).ids.len()), (1, 5));
+    assert_eq!((sequences.n(), sequences.random_window(3).ids.len()), (1, 5));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::super::{Normaliser, TapLayout};
 use super::{Block, Gradients, divide};
 use crate::backend::element::Element;
 use crate::backend::parallel::sum;
-use crate::ops::aft::Reach;
+use crate::ops::reach::Reach;
 
 impl<T: Element> Block<'_, T> {
     /// The numbers of each query that the backward pass reads, where the query's denominator is D = exp(max) · sum:

@@ -3,7 +3,7 @@
 use super::super::scan::{Scan, State, StateMut, States, add_scaled};
 use super::{Block, divide};
 use crate::backend::element::Element;
-use crate::ops::aft::Reach;
+use crate::ops::reach::Reach;
 
 impl<T: Element> StateMut<'_, T> {
     #[inline(always)]

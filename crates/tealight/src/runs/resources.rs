@@ -1,4 +1,4 @@
-//! Checks before training: memory for the model, disk space for its checkpoints.
+//! Memory and disk space: what a run needs, beside what this machine has free.
 
 use std::fmt::Write as _;
 use std::path::Path;

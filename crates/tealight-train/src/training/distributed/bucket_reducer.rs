@@ -7,11 +7,11 @@ use std::sync::Arc;
 use candle_core::{Device, Tensor};
 
 use super::plan::Bucket;
-use super::tree::{Node, PairwiseSum, nodes_within};
 use crate::communicator::ranks::Ranks;
 use crate::communicator::transport::{Transport, joined, row, sum};
 use crate::communicator::wire::Wire;
 use crate::error::Result;
+use crate::training::pairwise_sum::{Node, PairwiseSum, nodes_within};
 
 /// The most elements that a rank receives in one call; it sends less than twice as many. MPI counts bytes in 32 bits.
 const MAX_LEN: usize = 1 << 28;
@@ -71,7 +71,7 @@ impl Order {
 
 /// Sums buckets over all ranks.
 #[derive(Debug)]
-pub(crate) struct Summer {
+pub(crate) struct BucketReducer {
     rank: usize,
     order: Order,
     wire: Wire,
@@ -81,7 +81,7 @@ pub(crate) struct Summer {
     max_len: usize,
 }
 
-impl Summer {
+impl BucketReducer {
     /// For steps of `n_micro_batches`, those of all ranks together.
     pub(super) fn new(
         ranks: &Ranks,
@@ -160,7 +160,7 @@ impl Summer {
         let (terms, additions) = (self.terms(own, part)?, &self.order.additions);
         let terms: Vec<_> = terms.iter().collect();
         if self.needed == NeededSums::OwnShard {
-            return self.wire.rounded(sum(&terms, additions)?);
+            return self.wire.rounded(&sum(&terms, additions)?);
         }
         let lens: Vec<_> = part.iter().map(ExactSizeIterator::len).collect();
         self.transport.gather_sums(self.wire, &terms, additions, &lens)
@@ -190,7 +190,7 @@ impl Summer {
             if of == rank {
                 let kept = own
                     .iter()
-                    .map(|sum| self.wire.rounded(sum.narrow(0, part[rank].start, len)?));
+                    .map(|sum| self.wire.rounded(&sum.narrow(0, part[rank].start, len)?));
                 partials.extend(kept.collect::<Result<Vec<_>>>()?);
                 continue;
             }
@@ -233,8 +233,6 @@ fn flatten<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::communicator::messages::ByMessages;
-    use crate::communicator::messages::tests::Carried;
     use crate::communicator::threads::tests::on_all;
     use crate::communicator::transport::ThroughHost;
     use crate::training::distributed::plan::{Division, Plan};
@@ -264,20 +262,41 @@ mod tests {
         transport: |ranks| Arc::new(ThroughHost::new(ranks)),
     };
 
+    /// A transport that gathers by an exchange, as that between GPUs does.
+    #[derive(Debug)]
+    struct ByExchange(ThroughHost);
+
+    impl Transport for ByExchange {
+        fn device(&self) -> &Device {
+            self.0.device()
+        }
+
+        fn exchange(
+            &self,
+            wire: Wire,
+            send: &Tensor,
+            send_parts: &[Range<usize>],
+            receive_lens: &[usize],
+        ) -> Result<Tensor> {
+            self.0.exchange(wire, send, send_parts, receive_lens)
+        }
+    }
+
     /// The sums of a bucket on each of three ranks, which have `n_micro_batches` together.
     fn sums(n_micro_batches: u64, division: &Division, way: Way) -> Vec<Vec<f32>> {
         on_all(3, |rank| {
             let ranks = Ranks::new(Arc::new(rank), "host").unwrap();
             let plan = Plan::new(&[7, 4, 5], 100, division);
             let transport = (way.transport)(ranks.clone());
-            let summer = Summer::new(&ranks, transport, n_micro_batches, way.wire, way.needed);
-            let summer = Summer { max_len: way.max_len, ..summer };
+            let reducer =
+                BucketReducer::new(&ranks, transport, n_micro_batches, way.wire, way.needed);
+            let reducer = BucketReducer { max_len: way.max_len, ..reducer };
             let own = |partial: usize| {
                 let of = |i: usize| ((i * 7 + partial * 3 + ranks.rank()) as f32).exp();
                 Tensor::from_vec((0..16).map(of).collect(), 16, &Device::Cpu).unwrap()
             };
-            let own: Vec<_> = (0..summer.n_partials()).map(own).collect();
-            summer.sum_with(&own, &plan.buckets[0]).unwrap().to_vec1::<f32>().unwrap()
+            let own: Vec<_> = (0..reducer.n_partials()).map(own).collect();
+            reducer.sum_with(&own, &plan.buckets[0]).unwrap().to_vec1::<f32>().unwrap()
         })
     }
 
@@ -296,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_between_pairs_of_ranks_make_the_same_sums() {
+    fn a_transport_that_only_exchanges_makes_the_same_sums() {
         // One rank owns nothing.
         for division in [Division::Equal(3), Division::Owned(vec![0, 2, 0], 3)] {
             for n_micro_batches in [3, 9] {
@@ -306,7 +325,7 @@ mod tests {
                         let expected = sums(n_micro_batches, &division, host);
                         for max_len in [MAX_LEN, 7] {
                             let transport = |ranks| -> Arc<dyn Transport> {
-                                Arc::new(ByMessages(Carried(ranks)))
+                                Arc::new(ByExchange(ThroughHost::new(ranks)))
                             };
                             let way = Way { max_len, transport, ..host };
                             assert_eq!(sums(n_micro_batches, &division, way), expected);

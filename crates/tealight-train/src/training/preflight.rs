@@ -1,4 +1,8 @@
-//! Checks before a long run: gradients, masks, and whether the model can overfit one batch.
+//! Checks of a run before its first step, of faults that would otherwise end it later.
+//!
+//! [`Session::check`] makes those that every run must pass: the device, the gradients, the metric of early stopping.
+//! `tealight doctor` also looks for leaks through masks and lets the model overfit one batch; its results are
+//! [`Finding`]s.
 
 use candle_core::Device;
 use candle_nn::VarBuilder;
@@ -6,18 +10,84 @@ use tealight_model::cost::Estimate;
 use tealight_model::leaks::first_leak;
 use tealight_model::{Mode, ModelConfig, Reads};
 
+use super::fit::fit;
+use super::forward_backward::ForwardBackward;
+use super::pass::Pass;
+use super::session::Session;
 use crate::config::RunConfig;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::monitor::early_stopping;
 use crate::monitor::gradient_audit::audit;
 use crate::optimizer::schedule::{Constant, ScheduleConfig};
 use crate::task::metrics::scalar;
 use crate::task::{Inputs, Loss, Split, Task};
 use crate::trained::TrainedModel;
-use crate::training::fit::fit;
-use crate::training::session::Session;
+
+/// Batches at the beginning of a run in which no item may carry a loss.
+const MAX_EMPTY_BATCHES: u64 = 100;
 
 /// The least relative decrease that counts as learning.
 const LEAST_FALL: f64 = 0.1;
+
+impl<T: Task> Session<T> {
+    /// Checks that the device can do what the configuration asks for, that every parameter has a gradient, and that
+    /// early stopping watches a metric that exists.
+    pub fn check(&self) -> Result<()> {
+        self.check_gradients()?;
+        self.check_metric()
+    }
+
+    /// Checks that every parameter has a gradient, and counts them.
+    fn check_gradients(&self) -> Result<usize> {
+        let Pass { gradients, .. } = self.first_pass()?;
+        audit(&gradients, &self.config.training.gradient_audit_exceptions)?;
+        Ok(gradients.iter().count())
+    }
+
+    fn check_device(&self) -> Result<()> {
+        let device = self.params.device();
+        let can_recompute = device.is_cpu() || device.is_cuda();
+        if self.config.training.activation_checkpointing && !can_recompute {
+            let key = "training.activation_checkpointing";
+            let message = format!("`{key}` works on CPUs and NVIDIA GPUs only; leave it out");
+            return Err(Error::config([key], message));
+        }
+        Ok(())
+    }
+
+    /// Forward and backward over the first batch in which an item carries a loss, if the device can do what the
+    /// configuration asks for.
+    fn first_pass(&self) -> Result<Pass> {
+        self.check_device()?;
+        let mut eager = ForwardBackward::eager(&*self.task);
+        for step in 0..MAX_EMPTY_BATCHES {
+            let pass = eager.micro_batch(self, step, 0, None)?;
+            if pass.count > 0. {
+                return Ok(pass);
+            }
+        }
+        let message = format!(
+            "there is nothing to predict in the first {MAX_EMPTY_BATCHES} batches of `task`"
+        );
+        Err(Error::config(["task"], message))
+    }
+
+    /// Checks that the task measures the metric of early stopping.
+    pub fn check_metric(&self) -> Result<()> {
+        let Self { config, task, eval_model, .. } = self;
+        let Some(stopping) = &config.training.early_stopping else { return Ok(()) };
+        let loss = task.loss(eval_model, &task.batch(Split::Validation, 0)?, Mode::Eval)?;
+        let mut metrics = loss.measures().read()?;
+        if metrics.mean(&stopping.metric).is_none() {
+            metrics.merge(&task.measure(eval_model)?);
+        }
+        let metrics = metrics.means();
+        if metrics.contains_key(&stopping.metric) {
+            return Ok(());
+        }
+        Err(early_stopping::unknown_metric(&stopping.metric, &metrics))
+    }
+}
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,13 +108,13 @@ impl Finding {
 
 /// Checks that every parameter has a gradient.
 pub fn gradients<T: Task>(session: &Session<T>) -> Result<Finding> {
-    let batch = session.first_pass()?;
-    let n = batch.gradients.iter().count();
-    let exceptions = &session.config.training.gradient_audit_exceptions;
-    Ok(match audit(&batch.gradients, exceptions) {
-        Ok(()) => Finding::new("gradients", true, format!("all {n} parameters have one")),
-        Err(error) => Finding::new("gradients", false, error.to_string()),
-    })
+    match session.check_gradients() {
+        Ok(n) => Ok(Finding::new("gradients", true, format!("all {n} parameters have one"))),
+        Err(error @ Error::GradientAudit(_)) => {
+            Ok(Finding::new("gradients", false, error.to_string()))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Checks that no position depends on padding, nor, in a causal stack, on later positions.

@@ -3,7 +3,7 @@
 
 /// Why a kind of attention is another one on short sequences.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Degenerate {
+pub struct ReducesTo {
     /// The setting.
     pub setting: &'static str,
     /// Its value and what that does: `= 64 reaches all 10 positions of a sequence`.
@@ -12,7 +12,7 @@ pub struct Degenerate {
     pub instead: &'static str,
 }
 
-impl Degenerate {
+impl ReducesTo {
     /// Softmax attention, because a `setting` of `value` does this.
     pub(super) fn softmax(setting: &'static str, value: &impl ToString, effect: &str) -> Self {
         let effect = format!("= {} {effect}", value.to_string());
