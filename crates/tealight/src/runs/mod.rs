@@ -9,4 +9,4 @@ pub(crate) mod number_format;
 pub(crate) mod origin;
 pub(crate) mod resources;
 pub(crate) mod summary;
-pub(crate) mod unread;
+pub(crate) mod input_warnings;

@@ -11,7 +11,7 @@ use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::text_classification::TextClassification;
 
 use crate::args::predict as args;
-use crate::runs::unread::{warn_of_truncated, warn_of_unknown};
+use crate::runs::input_warnings::{warn_of_truncated, warn_of_unknown};
 use crate::terminal::input::{self, is_picture};
 use crate::terminal::output::{print, print_json};
 
