@@ -12,9 +12,9 @@ use tealight_train::storage::npy;
 use tealight_train::trained::SentenceSettings;
 
 use crate::args::predict as args;
+use crate::runs::input_warnings::{warn_of_truncated, warn_of_unknown};
 use crate::runs::load::open_model;
 use crate::runs::number_format::NumberFormat;
-use crate::runs::input_warnings::{warn_of_truncated, warn_of_unknown};
 use crate::terminal::input;
 use crate::terminal::output::{log, print};
 

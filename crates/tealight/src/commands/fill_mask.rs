@@ -8,9 +8,9 @@ use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::fill_mask::{FillMask, Request};
 
 use crate::args::predict as args;
+use crate::runs::input_warnings::warn_of_unknown;
 use crate::runs::load::open_model;
 use crate::runs::number_format::NumberFormat;
-use crate::runs::input_warnings::warn_of_unknown;
 use crate::terminal::input;
 use crate::terminal::output::{print, print_json, warn};
 

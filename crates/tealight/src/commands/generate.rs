@@ -11,9 +11,9 @@ use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::text_generation::TextGeneration;
 
 use crate::args::predict::Generate;
+use crate::runs::input_warnings::warn_of_unknown;
 use crate::runs::load::open_model;
 use crate::runs::number_format::NumberFormat;
-use crate::runs::input_warnings::warn_of_unknown;
 use crate::terminal::input::read_stdin;
 use crate::terminal::output::{print, print_json};
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod config;
 pub(crate) mod ended;
+pub(crate) mod input_warnings;
 pub(crate) mod job;
 pub(crate) mod load;
 pub(crate) mod notes;
@@ -9,4 +10,3 @@ pub(crate) mod number_format;
 pub(crate) mod origin;
 pub(crate) mod resources;
 pub(crate) mod summary;
-pub(crate) mod input_warnings;
