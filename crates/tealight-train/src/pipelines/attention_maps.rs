@@ -121,7 +121,7 @@ impl AttentionMaps {
                 pipeline.attention_maps(&text)?
             }
             Reader::Translation(pipeline) => {
-                let maps = pipeline.attention_maps(sequence).transpose()?.unwrap_or_default();
+                let maps = pipeline.attention_maps(sequence)?.unwrap_or_default();
                 return Ok(SequenceMaps { sequence: json!({ "source": sequence }), maps });
             }
             Reader::Forecast(pipeline) => {

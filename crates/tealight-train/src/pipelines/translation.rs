@@ -95,14 +95,13 @@ impl Pipeline for Translation {
 }
 
 impl Translation {
-    /// The attention maps of a source and its output.
-    ///
-    /// # Errors
-    /// If the model has a tokenizer: that is not supported.
-    pub(super) fn attention_maps(&self, source: &str) -> Option<Result<Vec<AttentionMap>>> {
+    /// The attention maps of a source and its output; `None` for a model with a tokenizer.
+    pub(super) fn attention_maps(&self, source: &str) -> Result<Option<Vec<AttentionMap>>> {
         match &self.reader {
-            Reader::Symbols(vocabulary) => Some(self.symbols(vocabulary).attention_maps(source)),
-            Reader::Tokens { .. } => None,
+            Reader::Symbols(vocabulary) => {
+                self.symbols(vocabulary).attention_maps(source).map(Some)
+            }
+            Reader::Tokens { .. } => Ok(None),
         }
     }
 
