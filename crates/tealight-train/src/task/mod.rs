@@ -1,14 +1,13 @@
 //! Tasks: the data and the loss that a model is trained with, its metrics, and its report.
 //!
 //! A task is a folder here and one line in the list of [`TaskConfig`]. Its settings implement [`TaskSettings`] and
-//! [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report [`TaskReport`]. Code for any task is a
+//! [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report is a [`Report`]. Code for any task is a
 //! [`TaskVisitor`]. Besides, only `pretrained` and `tealight init` match on the kind: the first names the tasks of texts
 //! and pictures, the second those that it writes a configuration for.
 
 pub(crate) mod attention_map;
 mod batch;
 pub mod causal_lm;
-mod class_scores;
 pub mod classify;
 pub(crate) mod context;
 pub mod evaluate;
@@ -18,6 +17,7 @@ pub mod labels;
 pub mod listops;
 pub mod masked_lm;
 pub(crate) mod metrics;
+pub mod report;
 pub mod sample;
 mod scores;
 pub mod seq2seq;
@@ -32,7 +32,6 @@ use std::path::Path;
 
 use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::VarBuilder;
-use serde::Serialize;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::patches::Grid;
 use tealight_model::{Mode, ModelConfig, ParamStore, Reads, choice};
@@ -41,6 +40,7 @@ use crate::data::DataFile;
 pub use crate::data::Split;
 use crate::error::Result;
 use crate::task::metrics::{Measures, Metrics};
+use crate::task::report::Report;
 use crate::task::sample::Sample;
 
 pub use attention_map::{AttentionMap, SequenceMaps};
@@ -323,18 +323,8 @@ pub trait Task: Sync {
 
 /// A task in the list of [`TaskConfig`]: the functions that runs and commands need beside training.
 pub trait RegisteredTask: Task + Sized {
-    /// The scores of a trained model, beside its baselines.
-    type Report: TaskReport<Self>;
-
-    /// Evaluates `model`, which is built without gradients.
-    fn report(&self, model: &Self::Model) -> Result<Self::Report> {
-        Self::Report::new(self, model)
-    }
-
-    /// The pictures of a report, with the names of their files; by default none.
-    fn illustrations(&self, _report: &Self::Report) -> Vec<(&'static str, Illustration)> {
-        Vec::new()
-    }
+    /// The scores of `model`, which is built without gradients, beside its baselines.
+    fn report(&self, model: &Self::Model) -> Result<Report>;
 
     /// The cost of training `model`, with the parameters in `store`.
     fn cost(&self, model: &Self::Model, config: &ModelConfig, store: &ParamStore) -> Cost;
@@ -362,13 +352,4 @@ pub trait RegisteredTask: Task + Sized {
     fn attend(&self, _model: &Self::Model, _sequence: &str) -> Result<SequenceMaps> {
         Ok(SequenceMaps::default())
     }
-}
-
-/// The evaluation of a trained model: serialised with `--json`, and displayed as a table with a footnote.
-pub trait TaskReport<T: Task>: Serialize + fmt::Display + Sized {
-    /// Evaluates `model`, which is built without gradients.
-    fn new(task: &T, model: &T::Model) -> Result<Self>;
-
-    /// The numbers by which runs are compared.
-    fn metrics(&self) -> BTreeMap<String, f64>;
 }

@@ -26,11 +26,9 @@ use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::classifier::{Classifier, ClassifierSpec};
 use tealight_model::{Mode, ModelConfig, ParamStore};
 
-pub use crate::task::class_scores::ClassScore;
 pub use batch::Batch;
 pub use config::{Config, DataConfig};
 pub use file::{Example, Label, Text};
-pub use report::{ClassesReport, LabelsReport, Mistake, RegressionReport, Report};
 
 use crate::data::text::tokenizer::{Specials, Tokenizer};
 use crate::data::{DataFile, ShuffledOrder, Split};
@@ -41,6 +39,7 @@ use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::context::TaskContext;
 use crate::task::labels::{Classified, Labels, Objective};
 use crate::task::metrics::{Metrics, by_name};
+use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::text::embedding_rows;
 use crate::task::{Evaluated, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
@@ -343,7 +342,9 @@ impl Task for Classify {
 }
 
 impl RegisteredTask for Classify {
-    type Report = Report;
+    fn report(&self, model: &Classifier) -> Result<Report> {
+        report::report(self, model)
+    }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         let ClassifierSpec { vocab_size, seq_len, n_classes, .. } = self.model_spec();

@@ -24,12 +24,10 @@ use tealight_model::{Mode, ModelConfig, ParamStore};
 pub use crate::data::images::augment;
 pub use crate::data::images::source::SourceConfig;
 pub use crate::data::images::{Colour, Filter, Fit, Picture};
-pub use crate::task::class_scores::ClassScore;
 pub use batch::Batch;
 pub use config::Config;
 pub use picture_maps::{PictureMaps, Query};
 pub use preprocessing::{Preprocessing, Resize};
-pub use report::{Mistake, Report};
 
 use crate::data::cache::folder;
 use crate::data::images::augment::Augmentation;
@@ -41,8 +39,9 @@ use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::context::TaskContext;
 use crate::task::labels::{Classified, Labels, Objective};
 use crate::task::metrics::by_name;
+use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
-use crate::task::{Illustration, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
+use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use batch::Batches;
 
 /// Numbers in one forward pass of an evaluation, and pictures at most.
@@ -344,7 +343,9 @@ impl Task for Images {
 }
 
 impl RegisteredTask for Images {
-    type Report = Report;
+    fn report(&self, model: &ImageClassifier) -> Result<Report> {
+        report::report(self, model)
+    }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         let Preprocessing { height, width, .. } = self.preprocessing;
@@ -384,10 +385,6 @@ impl RegisteredTask for Images {
             _ => None,
         };
         left_out.into_iter().chain(pictures.unused_share().map(str::to_owned)).collect()
-    }
-
-    fn illustrations(&self, report: &Report) -> Vec<(&'static str, Illustration)> {
-        self.shown(report)
     }
 
     fn attend(&self, model: &ImageClassifier, path: &str) -> Result<SequenceMaps> {

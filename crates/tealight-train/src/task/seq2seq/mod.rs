@@ -31,7 +31,6 @@ pub use level::Level;
 pub use pairs::Pair;
 pub use pairs::file::FileConfig;
 pub use pairs::symbols::{Reverse, Sort};
-pub use report::{Example, Report};
 pub use translation::Translation;
 pub(crate) use translation::check;
 pub use vocabulary::Vocabulary;
@@ -43,6 +42,7 @@ use crate::task::attention_map::{AttentionMap, SequenceMaps};
 use crate::task::batch::token_labels;
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Metrics, by_name};
+use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use data::{Data, Training};
@@ -217,7 +217,9 @@ impl Task for Seq2Seq {
 }
 
 impl RegisteredTask for Seq2Seq {
-    type Report = Report;
+    fn report(&self, model: &Model) -> Result<Report> {
+        report::report(self, model)
+    }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         let Seq2SeqSpec { vocab_size, source_len, target_len } = self.model_spec();
