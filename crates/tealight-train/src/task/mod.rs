@@ -1,7 +1,7 @@
 //! Tasks: the data and the loss that a model is trained with, its metrics, and its report.
 //!
 //! A task is a folder here and one line in the list of [`TaskConfig`]. Its settings implement [`TaskSettings`] and
-//! [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report [`TaskReport`]. Code for any task is a
+//! [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report is a [`Report`]. Code for any task is a
 //! [`TaskVisitor`]. Besides, only `tealight init` matches on the kind: it names the tasks that it writes a configuration
 //! for.
 //!
@@ -10,7 +10,6 @@
 
 mod batch;
 pub mod causal_lm;
-mod class_scores;
 pub mod classify;
 pub(crate) mod context;
 pub mod evaluate;
@@ -19,6 +18,7 @@ pub mod images;
 pub mod listops;
 pub mod masked_lm;
 pub(crate) mod metrics;
+pub mod report;
 pub mod sample;
 mod scores;
 pub mod seq2seq;
@@ -33,7 +33,6 @@ use std::path::Path;
 
 use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::VarBuilder;
-use serde::Serialize;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::patches::Grid;
 use tealight_model::{Mode, ModelConfig, ModelSpec, ParamStore, Reads, SpecRecord, choice};
@@ -46,6 +45,7 @@ use crate::inference::attention_map::AttentionMap;
 use crate::inference::image_classifier::PictureMaps;
 use crate::inference::readers::Readers;
 use crate::task::metrics::{Measures, Metrics};
+use crate::task::report::Report;
 use crate::task::sample::Sample;
 
 pub use batch::Batch as LabelledBatch;
@@ -326,18 +326,8 @@ pub trait Task: Sync {
 
 /// A task in the list of [`TaskConfig`]: the functions that runs and commands need beside training.
 pub trait RegisteredTask: Task + Sized {
-    /// The scores of a trained model, beside its baselines.
-    type Report: TaskReport<Self>;
-
-    /// Evaluates `model`, which is built without gradients.
-    fn report(&self, model: &Self::Model) -> Result<Self::Report> {
-        Self::Report::new(self, model)
-    }
-
-    /// The pictures of a report, with the names of their files; by default none.
-    fn illustrations(&self, _report: &Self::Report) -> Vec<(&'static str, Illustration)> {
-        Vec::new()
-    }
+    /// The scores of `model`, which is built without gradients, beside its baselines.
+    fn report(&self, model: &Self::Model) -> Result<Report>;
 
     /// The cost of training `model`, with the parameters in `store`.
     fn cost(&self, model: &Self::Model, config: &ModelConfig, store: &ParamStore) -> Cost;
@@ -370,13 +360,4 @@ pub trait RegisteredTask: Task + Sized {
     ) -> Result<Option<(String, PictureMaps)>> {
         Ok(None)
     }
-}
-
-/// The evaluation of a trained model: serialised with `--json`, and displayed as a table with a footnote.
-pub trait TaskReport<T: Task>: Serialize + fmt::Display + Sized {
-    /// Evaluates `model`, which is built without gradients.
-    fn new(task: &T, model: &T::Model) -> Result<Self>;
-
-    /// The numbers by which runs are compared.
-    fn metrics(&self) -> BTreeMap<String, f64>;
 }

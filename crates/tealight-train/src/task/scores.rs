@@ -72,11 +72,6 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0. } else { part as f64 / whole as f64 }
 }
 
-/// The standard error of an accuracy, which is a share of `n` items.
-pub(super) fn standard_error(accuracy: f64, n: usize) -> f64 {
-    (accuracy * (1. - accuracy) / n as f64).sqrt()
-}
-
 pub(super) fn macro_f1(labels: &[Counts]) -> f64 {
     labels.iter().map(Counts::f1).sum::<f64>() / labels.len().max(1) as f64
 }

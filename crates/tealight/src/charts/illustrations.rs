@@ -3,19 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use tealight_train::task::{Illustration, RegisteredTask};
+use tealight_train::task::Illustration;
+use tealight_train::task::report::Report;
 
 use super::files::save;
 use super::shapes::Drawing;
 use super::{confusion, sheet};
 
 /// Draws what a report shows into the folder `plots` of a run. Returns the paths.
-pub(crate) fn save_of<T: RegisteredTask>(
-    task: &T,
-    report: &T::Report,
-    run: &Path,
-) -> Result<Vec<PathBuf>> {
-    let illustrations = task.illustrations(report);
+pub(crate) fn save_of(report: &Report, run: &Path) -> Result<Vec<PathBuf>> {
+    let illustrations = &report.illustrations;
     if illustrations.is_empty() {
         return Ok(Vec::new());
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use tealight_ops::with_product_precision;
-use tealight_train::task::{RegisteredTask, TaskReport, TaskVisitor};
+use tealight_train::task::{RegisteredTask, TaskVisitor};
 use tealight_train::trained::TrainedModel;
 
 use crate::args::train::Evaluate;
@@ -44,16 +44,16 @@ impl TaskVisitor for Evaluation<'_> {
         };
         self.run.directory.manifest()?.check_data(&session.task.data_files())?;
         let report = session.task.report(&session.eval_model)?;
-        if let Some((name, loss)) = diverged(&report.metrics()) {
+        if let Some((name, loss)) = diverged(&report.metrics) {
             let run = self.run.directory.path().display();
             warn(&format!("`{run}`: {name} = {loss} is not finite, because the weights diverged"));
         }
         if self.json {
-            print_indented_json(&report)?;
+            print_indented_json(&report.values)?;
         } else {
             print(&report.to_string())?;
         }
-        let drawn = save_of(&*session.task, &report, self.run.directory.path())?;
+        let drawn = save_of(&report, self.run.directory.path())?;
         for path in drawn {
             log(&path.display().to_string());
         }

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 use tealight_train::observer::jsonl::{self, Entry};
 use tealight_train::run::RunDirectory;
+use tealight_train::task::report::Predictor;
 
 use crate::args::inspect::Plot;
 use crate::charts::axis::Spacing;
@@ -107,20 +108,22 @@ fn splits_and_metrics(runs: &[Run]) -> BTreeSet<(&str, &str)> {
 
 /// Final accuracy and NLL with standard errors, beside a linear model and the Bayes limit.
 fn results(runs: &[Run]) -> Vec<(String, Drawing)> {
+    const PREDICTORS: [Predictor; 3] = [Predictor::Model, Predictor::Linear, Predictor::Bayes];
     let chart = |metric: &str| {
         let row = |run: &Run| {
             let report = run.report.as_ref()?;
             let value = |key: &str| report.get(key).and_then(Value::as_f64);
-            let dot = |prefix: &str, error| {
-                Some(Dot { value: value(&format!("{prefix}{metric}"))?, error })
-            };
             let error = value(&format!("{metric}_standard_error")).unwrap_or(0.);
-            let dots = vec![dot("", error), dot("linear_", 0.), dot("bayes_", 0.)];
+            let dot = |predictor: Predictor| {
+                let error = if predictor == Predictor::Model { error } else { 0. };
+                Some(Dot { value: value(&predictor.key(metric)?)?, error })
+            };
+            let dots = PREDICTORS.map(dot).to_vec();
             dots[0].map(|_| DotRow { name: run.name.clone(), dots })
         };
         let rows: Vec<DotRow> = runs.iter().filter_map(row).collect();
         let title = format!("{} of the finished runs", display_name(metric));
-        let series = ["transformer", "linear", "Bayes limit"].map(str::to_owned).to_vec();
+        let series = PREDICTORS.map(|predictor| predictor.name().to_owned()).to_vec();
         (!rows.is_empty())
             .then(|| (format!("result_{metric}"), DotChart { title, series, rows }.draw()))
     };

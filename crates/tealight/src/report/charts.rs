@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
+use tealight_train::task::report::{Predictor, ReferenceScore};
 use tealight_train::task::table::thousands;
 
-use super::limits::{Limit, limits};
 use super::read::RunData;
 use super::series::Series;
 use super::text::{metric_name, number};
@@ -31,7 +31,7 @@ pub(super) struct Chart {
     pub(super) metric: String,
     title: String,
     lines: Vec<Line>,
-    limits: Vec<Limit>,
+    limits: Vec<ReferenceScore>,
 }
 
 /// A line of a chart: a series of a run.
@@ -84,16 +84,13 @@ fn chart(runs: &[RunData], metric: &str) -> Chart {
     }
 }
 
-/// The limits of a metric, those of equal values once.
-fn common_limits(runs: &[RunData], metric: &str) -> Vec<Limit> {
-    let mut common: Vec<Limit> = Vec::new();
-    for (index, limit) in runs
-        .iter()
-        .enumerate()
-        .flat_map(|(index, run)| limits(run).into_iter().map(move |limit| (index, limit)))
-    {
+/// The scores that a metric is compared with, those of equal values once.
+fn common_limits(runs: &[RunData], metric: &str) -> Vec<ReferenceScore> {
+    let mut common: Vec<ReferenceScore> = Vec::new();
+    let with_run = |run| RunData::reference_scores(run).into_iter().map(move |score| (run, score));
+    for (run, limit) in runs.iter().flat_map(with_run) {
         let is_known =
-            |known: &Limit| (known.value - limit.value).abs() <= 1e-9 * limit.value.abs();
+            |known: &ReferenceScore| (known.value - limit.value).abs() <= 1e-9 * limit.value.abs();
         if limit.metric != metric
             || common.iter().any(|known| is_known(known) && known.name.starts_with(&*limit.name))
         {
@@ -102,15 +99,15 @@ fn common_limits(runs: &[RunData], metric: &str) -> Vec<Limit> {
         // Baselines of several runs would fill the chart with lines.
         if runs.len() == 1 {
             common.push(limit);
-        } else if limit.name == super::limits::BAYES {
-            let name = format!("{}, {}", limit.name, runs[index].name);
-            common.push(Limit { name, ..limit });
+        } else if limit.predictor == Predictor::Bayes {
+            let name = format!("{}, {}", limit.name, run.name);
+            common.push(ReferenceScore { name, ..limit });
         }
     }
     if let [only] = &mut common[..]
         && runs.len() > 1
     {
-        super::limits::BAYES.clone_into(&mut only.name);
+        Predictor::Bayes.name().clone_into(&mut only.name);
     }
     common
 }

@@ -46,7 +46,6 @@ pub(crate) mod ablation;
 pub(crate) mod attention;
 mod charts;
 mod checkpoints;
-mod limits;
 mod origin;
 mod overview;
 pub(crate) mod page;

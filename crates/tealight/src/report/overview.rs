@@ -1,11 +1,11 @@
 //! What one looks at first: how the runs are doing, and where their numbers stand against the baselines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
+use tealight_train::task::report::ReferenceScore;
 use tealight_train::task::table::thousands;
 
-use super::limits::{Limit, limits};
 use super::read::RunData;
 use super::read::state::State;
 use super::status::{duration, steps, time_left};
@@ -99,18 +99,13 @@ fn standing(run: &RunData, facts: &BTreeMap<String, String>) -> Markup {
     if metrics.is_empty() {
         return html! { p { "Nothing has been logged yet." } };
     }
-    let limits = limits(run);
-    let names: Vec<&str> = {
-        let mut names: Vec<&str> = limits.iter().map(|limit| &*limit.name).collect();
-        names.dedup();
-        names.sort_unstable();
-        names.dedup();
-        names
-    };
+    let scores = run.reference_scores();
+    let names: BTreeSet<&str> = scores.iter().map(|score| &*score.name).collect();
     let of = |split: &str, metric: &str, name: &str| {
-        let fits =
-            |limit: &&Limit| split != "train" && limit.metric == metric && limit.name == name;
-        limits.iter().find(fits).map_or_else(|| "–".to_owned(), |limit| number(limit.value))
+        let fits = |score: &&ReferenceScore| {
+            split != "train" && score.metric == metric && score.name == name
+        };
+        scores.iter().find(fits).map_or_else(|| "–".to_owned(), |score| number(score.value))
     };
     html! {
         div.scroll { table {

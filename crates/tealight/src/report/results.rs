@@ -1,9 +1,11 @@
 //! The final evaluation of a run: the numbers of `report.json`, whatever the task puts there.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 use serde_json::{Map, Value};
+use tealight_train::task::report::Predictor;
 
-use super::limits::{BASELINES, BAYES, Limit, limits};
 use super::read::RunData;
 use super::text::{metric_name, number, spaced};
 
@@ -21,11 +23,10 @@ pub(super) fn of_one(run: &RunData) -> Option<Markup> {
         .flat_map(|summary| summary.metrics.keys().map(String::as_str))
         .collect();
     let labels = labels(report);
-    let limits = limits(run);
     let rest = report.iter().filter(|(key, value)| !is_in_first_table(key, value, &metrics));
     let (facts, others): (Vec<_>, Vec<_>) = rest.partition(|(_, value)| is_fact(value));
     Some(html! {
-        (against_baselines(run, &metrics, &limits))
+        (against_baselines(run, &metrics))
         @if !facts.is_empty() {
             dl.facts { @for (key, value) in facts { div { dt { (spaced(key)) } dd { (plain(value)) } } } }
         }
@@ -38,46 +39,37 @@ pub(super) fn of_one(run: &RunData) -> Option<Markup> {
 
 /// Whether the first table has this value of a report: a metric, or one of a baseline.
 fn is_in_first_table(key: &str, value: &Value, metrics: &[&str]) -> bool {
-    let is_metric = |key: &str| metrics.contains(&key);
-    value.is_null()
-        || is_metric(key)
-        || key == "commonest"
-        || BASELINES.iter().any(|(start, _)| key.strip_prefix(start).is_some_and(is_metric))
+    let (_, metric) = Predictor::of_key(key);
+    value.is_null() || key == "commonest" || metrics.contains(&metric)
 }
 
-/// The metrics of the run beside those of its baselines.
-fn against_baselines(run: &RunData, metrics: &[&str], limits: &[Limit]) -> Markup {
+/// The metrics of the run between those of its baselines and of the limit.
+fn against_baselines(run: &RunData, metrics: &[&str]) -> Markup {
+    let scores = run.reference_scores();
     let of_run = |metric: &str| run.summary.as_ref()?.metrics.get(metric).copied();
-    let of_limit = |name: &str, metric: &str| {
-        let limit = limits.iter().find(|limit| limit.metric == metric && limit.name == name);
-        limit.map(|limit| limit.value)
+    let of_other = |name: &str, metric: &str| {
+        let score = scores.iter().find(|score| score.metric == metric && score.name == name);
+        score.map(|score| score.value)
     };
-    // Baselines that are not in the list, such as `always “the”`, come last, by name.
-    let rank = |name: &str| {
-        BASELINES.iter().position(|(_, known)| *known == name).unwrap_or(BASELINES.len())
-    };
-    let mut names: Vec<&str> = limits.iter().map(|limit| &*limit.name).collect();
-    names.retain(|name| *name != BAYES && metrics.iter().any(|of| of_limit(name, of).is_some()));
-    names.sort_unstable_by_key(|name| (rank(name), *name));
-    names.dedup();
-    let has_bayes = metrics.iter().any(|metric| of_limit(BAYES, metric).is_some());
-    let baseline = |name: &str| {
-        html! { tr.baseline {
+    let others = scores.iter().filter(|score| metrics.contains(&&*score.metric));
+    let others: BTreeSet<_> = others.map(|score| (score.predictor, &*score.name)).collect();
+    let (limits, baselines): (Vec<_>, Vec<_>) =
+        others.into_iter().partition(|(predictor, _)| *predictor == Predictor::Bayes);
+    let row = |class: &str, name: &str, of: &dyn Fn(&str) -> Option<f64>| {
+        html! { tr.(class) {
             th scope="row" { (name) }
-            @for metric in metrics { td { (of_limit(name, metric).map_or_else(|| "–".to_owned(), number)) } }
+            @for metric in metrics { td { (of(metric).map_or_else(|| "–".to_owned(), number)) } }
         } }
     };
+    let other = |name: &str| row("baseline", name, &|metric| of_other(name, metric));
     html! {
         div.scroll { table {
             caption { "Final evaluation" }
             thead { tr { th {} @for metric in metrics { th scope="col" { (metric_name(metric)) } } } }
             tbody {
-                @for name in &names { (baseline(name)) }
-                tr.own {
-                    th scope="row" { "transformer" }
-                    @for metric in metrics { td { (of_run(metric).map_or_else(|| "–".to_owned(), number)) } }
-                }
-                @if has_bayes { (baseline(BAYES)) }
+                @for (_, name) in &baselines { (other(name)) }
+                (row("own", Predictor::Model.name(), &of_run))
+                @for (_, name) in &limits { (other(name)) }
             }
         } }
     }

@@ -61,10 +61,11 @@ impl Summary {
     pub(crate) fn write<T: RegisteredTask>(
         session: &Session<T>,
         directory: &RunDirectory,
-        metrics: BTreeMap<String, f64>,
+        metrics: &BTreeMap<String, f64>,
         first_step: u64,
     ) -> Result<()> {
-        let metrics = metrics.into_iter().filter(|(_, value)| value.is_finite()).collect();
+        let mut metrics = metrics.clone();
+        metrics.retain(|_, value| value.is_finite());
         let previous = Self::read(directory.path())?;
         let summary = match previous.filter(|_| first_step == session.progress.step) {
             Some(previous) => Self { metrics, ..previous },

@@ -20,7 +20,6 @@ use tealight_ops::device::tensor_of;
 use tealight_ops::linear_cross_entropy::Scored;
 
 pub use config::Config;
-pub use report::Report;
 
 use crate::data::text::sequences::{Layout, Predicts, Rows, Sequence, Spec};
 use crate::data::{DataFile, Split};
@@ -28,6 +27,7 @@ use crate::error::Result;
 use crate::inference::attention_map::AttentionMap;
 use crate::task::batch::token_labels;
 use crate::task::context::TaskContext;
+use crate::task::report::Report;
 use crate::task::sample::Sample;
 use crate::task::text::{TextSettings, Texts};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
@@ -173,7 +173,9 @@ impl Task for CausalLm {
 }
 
 impl RegisteredTask for CausalLm {
-    type Report = Report;
+    fn report(&self, model: &Model) -> Result<Report> {
+        report::report(self, model)
+    }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         self.texts.sizes()

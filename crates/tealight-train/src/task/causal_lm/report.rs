@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::f64::consts::LN_2;
-use std::fmt;
 use std::ops::ControlFlow;
 
-use serde::Serialize;
 use tealight_model::Mode;
 use tealight_model::generation::{Sampling, Strategy};
 use tealight_model::models::causal_lm::CausalLm as Model;
@@ -16,10 +14,12 @@ use crate::data::text::tokenizer::Specials;
 use crate::error::Result;
 use crate::inference::continuation::{Continuer, Settings, Vocabulary};
 use crate::inference::or_default_if_not_finite;
-use crate::task::metrics::{Measures, Metrics, by_name};
-use crate::task::table::{Table, thousands};
+use crate::task::Task;
+use crate::task::metrics::{Measures, Metrics};
+use crate::task::report::Report;
+use crate::task::report::reference::Predictor;
+use crate::task::table::thousands;
 use crate::task::text::Texts;
-use crate::task::{Task, TaskReport};
 
 /// Tokens of the sample.
 const SAMPLE_TOKENS: usize = 200;
@@ -27,89 +27,61 @@ const SAMPLE_TOKENS: usize = 200;
 const TEMPERATURE: f64 = 0.8;
 const SEED: u64 = 0;
 
-/// How well the next token of held-out text is predicted.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
-    /// Mean cross-entropy of a token, in nats, over all of the held-out text.
-    pub loss: f64,
-    /// exp(loss).
-    pub perplexity: f64,
-    /// The cross-entropy in bits for each byte of the text in UTF-8, marks between documents included:
-    /// comparable between tokenizers.
-    pub bits_per_byte: f64,
-    /// The share of tokens to which the model gives the highest probability.
-    pub accuracy: f64,
-    /// Tokens that were predicted.
-    pub n_tokens: u64,
-    /// The entropy of the distribution of the tokens, in nats: the loss of a prediction that reads nothing.
-    pub unigram_loss: f64,
-    /// A text that the model generates. It begins at the begin token or, if the tokenizer has none, with the
-    /// first tokens of the held-out text.
-    pub sample: String,
-    /// What the sample begins with, if these are tokens of the held-out text; empty otherwise.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub sample_prompt: String,
+const COLUMNS: [(&str, &str); 4] = [
+    ("loss", "cross-entropy"),
+    ("perplexity", "perplexity"),
+    ("bits_per_byte", "bits per byte"),
+    ("accuracy", "accuracy"),
+];
+
+/// The cross-entropy of a token, in nats, over all of the held-out text, and how often it is the likeliest. Bits per
+/// byte are those of the text in UTF-8, marks between documents included: comparable between tokenizers. A text that
+/// the model generates begins at the begin token or, if the tokenizer has none, with the first tokens of the held-out
+/// text.
+pub(super) fn report(task: &CausalLm, model: &Model) -> Result<Report> {
+    let (metrics, counts) = evaluated(task, model)?;
+    let n_tokens: u64 = counts.values().sum();
+    let share = |count: u64| count as f64 / n_tokens as f64;
+    let loss = metrics.mean("loss").unwrap_or(f64::NAN);
+    let n_bytes = task.texts.validation.n_predicted_bytes();
+    let entropy: f64 = counts.values().map(|&n| -share(n) * share(n).ln()).sum();
+    let (prompt, sample) = sample(task, model)?;
+
+    let mut report = Report::new(&COLUMNS);
+    report.no_score = "–";
+    report.model([
+        ("loss", loss),
+        ("perplexity", loss.exp()),
+        ("bits_per_byte", loss * n_tokens as f64 / LN_2 / n_bytes),
+        ("accuracy", metrics.mean("accuracy").unwrap_or(f64::NAN)),
+    ]);
+    report.value("n_tokens", n_tokens);
+    report.row(Predictor::Unigram, "tokens by frequency", [("loss", entropy)]);
+    report.value("sample", &sample);
+    if !prompt.is_empty() {
+        report.value("sample_prompt", &prompt);
+    }
+    report.footnote = format!("over all {} tokens of held-out text", thousands(n_tokens));
+    if let Some(text) = shown(&prompt, &sample) {
+        report.section(&text);
+    }
+    Ok(report)
 }
 
-impl TaskReport<CausalLm> for Report {
-    fn new(task: &CausalLm, model: &Model) -> Result<Self> {
-        let (metrics, counts) = evaluated(task, model)?;
-        let n_tokens: u64 = counts.values().sum();
-        let share = |count: u64| count as f64 / n_tokens as f64;
-        let loss = metrics.mean("loss").unwrap_or(f64::NAN);
-        let n_bytes = task.texts.validation.n_predicted_bytes();
-        let (sample_prompt, sample) = sample(task, model)?;
-        Ok(Self {
-            loss,
-            perplexity: loss.exp(),
-            bits_per_byte: loss * n_tokens as f64 / LN_2 / n_bytes,
-            accuracy: metrics.mean("accuracy").unwrap_or(f64::NAN),
-            n_tokens,
-            unigram_loss: counts.values().map(|&n| -share(n) * share(n).ln()).sum(),
-            sample,
-            sample_prompt,
-        })
+/// A sample with its heading; `None` if the model wrote nothing after the prompt.
+pub(super) fn shown(prompt: &str, sample: &str) -> Option<String> {
+    if sample.strip_prefix(prompt).unwrap_or(sample).trim().is_empty() {
+        return None;
     }
-
-    fn metrics(&self) -> BTreeMap<String, f64> {
-        by_name([
-            ("loss", self.loss),
-            ("perplexity", self.perplexity),
-            ("bits_per_byte", self.bits_per_byte),
-            ("accuracy", self.accuracy),
-        ])
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { loss, perplexity, bits_per_byte, accuracy, unigram_loss, .. } = *self;
-        let heading = ["", "cross-entropy", "perplexity", "bits per byte", "accuracy"];
-        let mut table = Table::new(heading);
-        let [loss, bits, accuracy] =
-            [loss, bits_per_byte, accuracy].map(|number| format!("{number:.4}"));
-        table.row(["transformer".to_owned(), loss, format!("{perplexity:.2}"), bits, accuracy]);
-        let [loss, perplexity] =
-            [format!("{unigram_loss:.4}"), format!("{:.2}", unigram_loss.exp())];
-        let none = || "–".to_owned();
-        table.row(["tokens by frequency".to_owned(), loss, perplexity, none(), none()]);
-        let n = thousands(self.n_tokens);
-        writeln!(f, "{table}over all {n} tokens of held-out text")?;
-        let Self { sample, sample_prompt: prompt, .. } = self;
-        if sample.strip_prefix(prompt).unwrap_or(sample).trim().is_empty() {
-            return Ok(());
-        }
-        let after = if prompt.is_empty() {
-            String::new()
-        } else {
-            format!(" after `{}`, the beginning of that text", prompt.escape_debug())
-        };
-        let sample = sample.trim_end();
-        writeln!(
-            f,
-            "\na text that the model wrote{after} (temperature {TEMPERATURE}, seed {SEED}):\n\n{sample}"
-        )
-    }
+    let after = if prompt.is_empty() {
+        String::new()
+    } else {
+        format!(" after `{}`, the beginning of that text", prompt.escape_debug())
+    };
+    let sample = sample.trim_end();
+    Some(format!(
+        "a text that the model wrote{after} (temperature {TEMPERATURE}, seed {SEED}):\n\n{sample}\n"
+    ))
 }
 
 /// The metrics over all the held-out text, and how often each token is a label.

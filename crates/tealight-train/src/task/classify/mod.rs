@@ -23,11 +23,9 @@ use tealight_model::models::classifier::{Classifier, ClassifierSpec};
 use tealight_model::{Mode, ModelConfig, ParamStore};
 
 pub use crate::inference::text_classifier::Text;
-pub use crate::task::class_scores::ClassScore;
 pub use batch::Batch;
 pub use config::{Config, DataConfig};
 pub use file::{Example, Label, texts};
-pub use report::{ClassesReport, LabelsReport, Mistake, RegressionReport, Report};
 
 use crate::data::text::tokenizer::Specials;
 use crate::data::{DataFile, ShuffledOrder, Split};
@@ -37,6 +35,7 @@ use crate::inference::labels::{Classified, Labels};
 use crate::inference::text_classifier::{MAX_TOKENS, TextClassifier};
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Metrics, by_name};
+use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::text::embedding_rows;
 use crate::task::{Evaluated, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
@@ -239,7 +238,9 @@ impl Task for Classify {
 }
 
 impl RegisteredTask for Classify {
-    type Report = Report;
+    fn report(&self, model: &Classifier) -> Result<Report> {
+        report::report(self, model)
+    }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         let ClassifierSpec { vocab_size, seq_len, n_classes, .. } = self.model_spec();

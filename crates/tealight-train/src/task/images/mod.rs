@@ -20,10 +20,8 @@ pub use crate::data::images::augment;
 pub use crate::data::images::source::SourceConfig;
 pub use crate::data::images::{Colour, Filter, Fit, Picture};
 pub use crate::inference::image_classifier::{PictureMaps, Preprocessing, Query, Resize};
-pub use crate::task::class_scores::ClassScore;
 pub use batch::Batch;
 pub use config::Config;
-pub use report::{Mistake, Report};
 
 use crate::data::cache::folder;
 use crate::data::images::augment::Augmentation;
@@ -35,8 +33,9 @@ use crate::inference::image_classifier::{PictureClassifier, Pixels};
 use crate::inference::labels::{Labels, Objective};
 use crate::task::context::TaskContext;
 use crate::task::metrics::by_name;
+use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
-use crate::task::{Illustration, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
+use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use batch::Batches;
 
 /// The task: pictures and their classes.
@@ -262,7 +261,9 @@ impl Task for Images {
 }
 
 impl RegisteredTask for Images {
-    type Report = Report;
+    fn report(&self, model: &ImageClassifier) -> Result<Report> {
+        report::report(self, model)
+    }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         let Preprocessing { height, width, .. } = self.preprocessing;
@@ -302,10 +303,6 @@ impl RegisteredTask for Images {
             _ => None,
         };
         left_out.into_iter().chain(pictures.unused_share().map(str::to_owned)).collect()
-    }
-
-    fn illustrations(&self, report: &Report) -> Vec<(&'static str, Illustration)> {
-        self.shown(report)
     }
 
     fn picture_maps(

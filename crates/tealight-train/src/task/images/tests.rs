@@ -179,12 +179,16 @@ fn pictures_of_another_size_are_refused() {
 fn the_report_stands_beside_the_limit() {
     let task = images(&config());
     let report = task.report(&model(&task)).unwrap();
-    assert_eq!(report.n_pictures, 11);
-    let n: u64 = report.confusion.iter().flatten().sum();
-    assert_eq!((n, report.labels.len(), report.top_5_accuracy), (11, 8, None));
-    assert!(report.bayes_accuracy.unwrap() > 0.6 && report.bayes_nll.unwrap() < 1.);
-    assert_eq!(report.mistakes.len(), 11 - (report.accuracy * 11.).round() as usize);
-    let probabilities = report.mistakes.iter().map(|mistake| mistake.probability);
+    let values = &report.values;
+    let of = |name: &str| values[name].as_f64().unwrap();
+    let list = |name: &str| values[name].as_array().unwrap();
+    assert_eq!(of("n_pictures"), 11.);
+    let counts = list("confusion").iter().flat_map(|row| row.as_array().unwrap());
+    let n: u64 = counts.map(|n| n.as_u64().unwrap()).sum();
+    assert_eq!((n, list("labels").len(), values.get("top_5_accuracy")), (11, 8, None));
+    assert!(of("bayes_accuracy") > 0.6 && of("bayes_nll") < 1.);
+    assert_eq!(list("mistakes").len(), 11 - (of("accuracy") * 11.).round() as usize);
+    let probabilities = list("mistakes").iter().map(|mistake| mistake["probability"].as_f64());
     assert!(probabilities.is_sorted_by(|a, b| a >= b));
     let shown = report.to_string();
     for part in ["Bayes limit", "over 11 pictures held out", "class ╲ predicted", "validation/"] {

@@ -26,7 +26,6 @@ use tealight_model::{Mode, ModelConfig, ParamStore};
 
 pub use config::Config;
 pub use generator::{Generator, Part};
-pub use report::{Bin, Report};
 
 use crate::data::{ShuffledOrder, Split};
 use crate::error::Result;
@@ -34,6 +33,7 @@ use crate::inference::probabilities;
 use crate::task::batch::Batch;
 use crate::task::context::TaskContext;
 use crate::task::metrics::by_name;
+use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind};
 use expression::{Expression, N_CLASSES, PAD, VOCAB_SIZE};
@@ -156,7 +156,9 @@ impl Task for ListOps {
 }
 
 impl RegisteredTask for ListOps {
-    type Report = Report;
+    fn report(&self, model: &Forecaster) -> Result<Report> {
+        report::report(self, model)
+    }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         let Config { n_train, n_validation, n_test, .. } = self.config;

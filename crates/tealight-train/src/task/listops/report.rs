@@ -1,9 +1,6 @@
 //! The accuracy of the values that a model predicts for expressions, beside baselines that know at most the outermost
 //! operation.
 
-use std::collections::BTreeMap;
-use std::fmt;
-
 use serde::Serialize;
 use tealight_model::Mode;
 use tealight_model::models::forecaster::Forecaster;
@@ -13,9 +10,8 @@ use super::generator::Part;
 use super::{Config, ListOps, logits};
 use crate::error::Result;
 use crate::inference::probabilities;
-use crate::task::TaskReport;
-use crate::task::metrics::by_name;
-use crate::task::scores::standard_error;
+use crate::task::report::Report;
+use crate::task::report::reference::Predictor;
 use crate::task::table::{Table, thousands};
 
 /// Training expressions from which the baselines are computed.
@@ -23,90 +19,53 @@ const N_COUNTED: usize = 10_000;
 /// Ranges of lengths in the report.
 const N_RANGES: usize = 5;
 
-/// Scores on the test part, by the names in `--json`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
-    /// Share of the expressions whose value is predicted.
-    pub accuracy: f64,
-    /// Cross-entropy, in nats.
-    pub nll: f64,
-    /// Standard error of `accuracy`.
-    pub accuracy_standard_error: f64,
-    /// Accuracy of the most frequent value in training.
-    pub majority_accuracy: f64,
-    /// Accuracy of the most frequent value in training under the same outermost operation.
-    pub root_operator_accuracy: f64,
-    /// Expressions evaluated.
-    pub n_test: usize,
-    /// Accuracy by the depth of the expression.
-    pub by_depth: Vec<Bin>,
-    /// Accuracy by its length in tokens.
-    pub by_length: Vec<Bin>,
-}
-
-/// The accuracy on the expressions of a range.
+/// The accuracy on the expressions whose depth or length is in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Bin {
-    /// The least depth or length.
-    pub from: usize,
-    /// The greatest.
-    pub to: usize,
-    /// Expressions.
-    pub n: usize,
-    /// Share of them whose value is predicted.
-    pub accuracy: f64,
+struct Bin {
+    from: usize,
+    to: usize,
+    n: usize,
+    accuracy: f64,
 }
 
-impl TaskReport<ListOps> for Report {
-    fn new(task: &ListOps, model: &Forecaster) -> Result<Self> {
-        let Config { n_train, n_test, min_length, max_length, .. } = task.config;
-        let expressions = task.generator.expressions(Part::Test, 0..n_test);
-        let answers = task.answers(model, &expressions)?;
-        let share = |right: usize| right as f64 / n_test as f64;
-        let accuracy = share(answers.iter().filter(|answer| answer.is_right).count());
-        let counted = task.generator.expressions(Part::Train, 0..n_train.min(N_COUNTED));
-        let (majority, by_root) = most_frequent(&counted);
-        let right = |guess: &dyn Fn(&Expression) -> u8| {
-            share(expressions.iter().filter(|one| guess(one) == one.value).count())
-        };
-        let bins = |measure: fn(&Expression) -> usize, ranges: &[(usize, usize)]| {
-            bins(expressions.iter().map(measure).zip(&answers), ranges)
-        };
-        let deepest = expressions.iter().map(|one| one.depth).max().unwrap_or(0);
-        let depths: Vec<_> = (1..=deepest).map(|depth| (depth, depth)).collect();
-        Ok(Self {
-            accuracy,
-            nll: answers.iter().map(|answer| answer.nll).sum::<f64>() / n_test as f64,
-            accuracy_standard_error: standard_error(accuracy, n_test),
-            majority_accuracy: right(&|_| majority),
-            root_operator_accuracy: right(&|one| by_root[one.root as usize]),
-            n_test,
-            by_depth: bins(|one| one.depth, &depths),
-            by_length: bins(|one| one.tokens.len(), &ranges(min_length + 1, max_length - 1)),
-        })
-    }
+/// Scores on the test part.
+pub(super) fn report(task: &ListOps, model: &Forecaster) -> Result<Report> {
+    let Config { n_train, n_test, min_length, max_length, .. } = task.config;
+    let expressions = task.generator.expressions(Part::Test, 0..n_test);
+    let answers = task.answers(model, &expressions)?;
+    let share = |right: usize| right as f64 / n_test as f64;
+    let accuracy = share(answers.iter().filter(|answer| answer.is_right).count());
+    let nll = answers.iter().map(|answer| answer.nll).sum::<f64>() / n_test as f64;
+    let counted = task.generator.expressions(Part::Train, 0..n_train.min(N_COUNTED));
+    let (majority, by_root) = most_frequent(&counted);
+    let right = |guess: &dyn Fn(&Expression) -> u8| {
+        [("accuracy", share(expressions.iter().filter(|one| guess(one) == one.value).count()))]
+    };
+    let by_root = right(&|one| by_root[one.root as usize]);
+    let bins = |measure: fn(&Expression) -> usize, ranges: &[(usize, usize)]| {
+        bins(expressions.iter().map(measure).zip(&answers), ranges)
+    };
+    let deepest = expressions.iter().map(|one| one.depth).max().unwrap_or(0);
+    let depths: Vec<_> = (1..=deepest).map(|depth| (depth, depth)).collect();
+    let by_depth = bins(|one| one.depth, &depths);
+    let by_length = bins(|one| one.tokens.len(), &ranges(min_length + 1, max_length - 1));
 
-    fn metrics(&self) -> BTreeMap<String, f64> {
-        by_name([("accuracy", self.accuracy), ("nll", self.nll)])
+    let mut report = Report::new(&[("accuracy", "accuracy"), ("nll", "NLL")]);
+    report.model([("accuracy", accuracy), ("nll", nll)]);
+    let error = report.standard_error("accuracy", n_test);
+    report.row(Predictor::Majority, "majority", right(&|_| majority));
+    report.row(Predictor::RootOperator, "outermost operation", by_root);
+    report.value("n_test", n_test);
+    for (name, heading, bins) in
+        [("by_depth", "depth", by_depth), ("by_length", "tokens", by_length)]
+    {
+        report.section(&table(heading, &bins));
+        report.value(name, bins);
     }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut scores = Table::new(["", "accuracy", "NLL"]);
-        let mut row = |name: &str, accuracy: f64, nll: String| {
-            scores.row([name.to_owned(), format!("{accuracy:.4}"), nll]);
-        };
-        row("majority", self.majority_accuracy, String::new());
-        row("outermost operation", self.root_operator_accuracy, String::new());
-        row("transformer", self.accuracy, format!("{:.4}", self.nll));
-        let (n, error) = (thousands(self.n_test as u64), self.accuracy_standard_error);
-        writeln!(
-            f,
-            "{scores}over {n} test expressions; standard error of the transformer {error:.4}"
-        )?;
-        write!(f, "\n{}\n{}", table("depth", &self.by_depth), table("tokens", &self.by_length))
-    }
+    let n = thousands(n_test as u64);
+    report.footnote =
+        format!("over {n} test expressions; standard error of the transformer {error:.4}");
+    Ok(report)
 }
 
 /// A row for each depth, or range of lengths.

@@ -24,7 +24,6 @@ use tealight_ops::device::tensor_of;
 use tealight_ops::linear_cross_entropy::Scored;
 
 pub use config::Config;
-pub use report::{Baseline, Example, Report, Weather};
 
 use crate::data::text::corpus::CorpusConfig;
 use crate::data::text::diary::Diary;
@@ -35,6 +34,7 @@ use crate::error::{Error, Result};
 use crate::inference::attention_map::AttentionMap;
 use crate::inference::fill_mask::MaskFiller;
 use crate::task::context::TaskContext;
+use crate::task::report::Report;
 use crate::task::sample::Sample;
 use crate::task::text::{TextSettings, Texts};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
@@ -245,7 +245,9 @@ impl Task for MaskedLm {
 }
 
 impl RegisteredTask for MaskedLm {
-    type Report = Report;
+    fn report(&self, model: &Model) -> Result<Report> {
+        report::report(self, model)
+    }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         let mut sizes = self.texts.sizes();

@@ -1,9 +1,9 @@
 //! The scores of a masked language model on held-out tokens, beside a baseline that always predicts the same token.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::Serialize;
+use serde_json::json;
 use tealight_model::models::masked_lm::MaskedLm as Model;
 
 use super::MaskedLm;
@@ -13,139 +13,93 @@ use crate::data::weather::{Distribution, N_CLASSES};
 use crate::error::Result;
 use crate::inference::fill_mask::Proposals;
 use crate::inference::or_default_if_not_finite;
+use crate::task::Task;
 use crate::task::batch::likeliest;
 use crate::task::evaluate::losses;
-use crate::task::metrics::by_name;
+use crate::task::report::Report;
+use crate::task::report::reference::Predictor;
 use crate::task::table::{Table, thousands};
-use crate::task::{Task, TaskReport};
 
 /// Probes of each language of a diary.
 const N_PROBES: u64 = 2000;
 
-/// How well masked tokens of held-out text are predicted.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
-    /// The share of masked tokens to which the model gives the highest probability.
-    pub accuracy: f64,
-    /// Mean cross-entropy, in nats.
-    pub loss: f64,
-    /// exp(loss).
-    pub perplexity: f64,
-    /// Masked tokens that were predicted.
-    pub n_masked: usize,
-    /// Always predicting the most frequent of the masked tokens.
-    pub commonest: Baseline,
-    /// The weather in held-out diaries, by language; empty for other corpora.
-    pub weather: Vec<Weather>,
-}
+const COLUMNS: [(&str, &str); 3] =
+    [("accuracy", "accuracy"), ("loss", "cross-entropy"), ("perplexity", "perplexity")];
 
-/// The prediction of one token for every mask.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Baseline {
-    /// The token.
-    pub token: String,
-    /// How often it is right.
-    pub accuracy: f64,
-    /// The entropy of the distribution of the masked tokens, in nats.
-    pub loss: f64,
+/// How well masked tokens of held-out text are predicted, and, in diaries, the weather of each language.
+pub(super) fn report(task: &MaskedLm, model: &Model) -> Result<Report> {
+    let metrics = losses(task, model)?;
+    let mean = |name: &str| metrics.mean(name).unwrap_or(f64::NAN);
+    let loss = mean("loss");
+    let (n, token, [accuracy, entropy]) = commonest(task);
+    let languages = task.diary.as_ref().map_or(&[][..], |diary| diary.config.language.all());
+    let weather = languages.iter().filter_map(|&one| Weather::new(task, model, one).transpose());
+    let weather: Vec<Weather> = weather.collect::<Result<_>>()?;
+
+    let mut report = Report::new(&COLUMNS);
+    report.model([("accuracy", mean("accuracy")), ("loss", loss), ("perplexity", loss.exp())]);
+    report.value("n_masked", n);
+    report.value("commonest", json!({ "token": token, "accuracy": accuracy, "loss": entropy }));
+    let name = format!("always `{token}`");
+    report.row(Predictor::Commonest, name, [("accuracy", accuracy), ("loss", entropy)]);
+    report.value("weather", &weather);
+    let n = thousands(n as u64);
+    report.footnote = format!("over {n} masked tokens of held-out text");
+    report.metrics.extend(weather.iter().map(|Weather { language, accuracy, .. }| {
+        (format!("weather_accuracy_{language}").to_lowercase(), *accuracy)
+    }));
+    if !weather.is_empty() {
+        report.section(&shown(&weather));
+    }
+    Ok(report)
 }
 
 /// Predictions of the word of a day's weather, which alone is masked. Accuracy and loss are expectations over
 /// the known distribution of the word, given the rest of the text: the word that was drawn adds no noise.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Weather {
-    /// The language.
-    pub language: Language,
+#[derive(Serialize)]
+struct Weather {
+    language: Language,
     /// How often the likeliest token of the whole vocabulary is the word: Σ P(guess | the rest) / n.
-    pub accuracy: f64,
+    accuracy: f64,
     /// Cross-entropy of the word, in nats: −Σ Σ_word P(word | the rest) ln q(word) / n.
-    pub loss: f64,
-    /// Accuracy and cross-entropy of the best possible prediction.
-    pub limit: Limit,
+    loss: f64,
+    /// The best possible prediction.
+    limit: Limit,
     /// Days that were predicted.
-    pub n: usize,
+    n: usize,
     /// The first of them.
-    pub example: Example,
+    example: Example,
 }
 
-/// A text with its predictions.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Example {
-    /// The text with the mask.
-    pub text: String,
-    /// The masked word.
-    pub answer: String,
-    /// The three likeliest tokens.
-    pub guesses: Vec<(String, f64)>,
-}
-
-impl TaskReport<MaskedLm> for Report {
-    fn new(task: &MaskedLm, model: &Model) -> Result<Self> {
-        let metrics = losses(task, model)?;
-        let mean = |name: &str| metrics.mean(name).unwrap_or(f64::NAN);
-        let (commonest, n_masked) = commonest(task);
-        let languages = task.diary.as_ref().map_or(&[][..], |diary| diary.config.language.all());
-        Ok(Self {
-            accuracy: mean("accuracy"),
-            loss: mean("loss"),
-            perplexity: mean("loss").exp(),
-            n_masked,
-            commonest,
-            weather: languages
-                .iter()
-                .filter_map(|&language| Weather::new(task, model, language).transpose())
-                .collect::<Result<_>>()?,
-        })
-    }
-
-    fn metrics(&self) -> BTreeMap<String, f64> {
-        let Self { accuracy, loss, perplexity, .. } = *self;
-        let mut metrics =
-            by_name([("accuracy", accuracy), ("loss", loss), ("perplexity", perplexity)]);
-        metrics.extend(self.weather.iter().map(|Weather { language, accuracy, .. }| {
-            (format!("weather_accuracy_{language}").to_lowercase(), *accuracy)
-        }));
-        metrics
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { accuracy, loss, perplexity, n_masked, ref commonest, ref weather } = *self;
-        let Baseline { token, accuracy: share, loss: entropy } = commonest;
-        let mut table = Table::new(["", "accuracy", "cross-entropy", "perplexity"]);
-        let row = |name: String, accuracy: f64, loss: f64, perplexity: f64| {
-            [name, format!("{accuracy:.4}"), format!("{loss:.4}"), format!("{perplexity:.2}")]
-        };
-        table.row(row("transformer".to_owned(), accuracy, loss, perplexity));
-        table.row(row(format!("always `{token}`"), *share, *entropy, entropy.exp()));
-        let n = thousands(n_masked as u64);
-        writeln!(f, "{table}over {n} masked tokens of held-out text")?;
-        if weather.is_empty() { Ok(()) } else { write_weather(f, weather) }
-    }
+/// A text with a mask, the masked word, and the three likeliest tokens.
+#[derive(Serialize)]
+struct Example {
+    text: String,
+    answer: String,
+    guesses: Vec<(String, f64)>,
 }
 
 /// The masked weather of a day beside the best possible prediction, and an example of each language.
-fn write_weather(f: &mut fmt::Formatter<'_>, weather: &[Weather]) -> fmt::Result {
+fn shown(weather: &[Weather]) -> String {
     let heading = ["the weather of a day", "accuracy", "best possible", "cross-entropy", "least"];
     let mut table = Table::new(heading);
-    for Weather { language, accuracy, loss, limit, .. } in weather {
+    let mut examples = Vec::new();
+    for Weather { language, accuracy, loss, limit, example, .. } in weather {
         let numbers = [*accuracy, limit.accuracy, *loss, limit.cross_entropy];
-        let [accuracy, best, loss, least] = numbers.map(|number| format!("{number:.4}"));
-        table.row([language.to_string(), accuracy, best, loss, least]);
-    }
-    let n: usize = weather.iter().map(|of| of.n).sum();
-    writeln!(f, "\n{table}over {} days of held-out diaries", thousands(n as u64))?;
-    for Weather { example: Example { text, answer, guesses }, .. } in weather {
+        let numbers = numbers.map(|number| format!("{number:.4}"));
+        table.row([language.to_string()].into_iter().chain(numbers));
+        let Example { text, answer, guesses } = example;
         let guesses = guesses.iter().map(|(token, score)| format!("{token} {score:.2}"));
         let guesses = guesses.collect::<Vec<_>>().join(", ");
-        writeln!(f, "\n{text}\n→ {guesses}   (answer: {answer})")?;
+        examples.push(format!("\n{text}\n→ {guesses}   (answer: {answer})\n"));
     }
-    Ok(())
+    let n = thousands(weather.iter().map(|of| of.n as u64).sum());
+    format!("{table}over {n} days of held-out diaries\n{}", examples.concat())
 }
 
-/// The most frequent of the evaluation's own labels, which no other constant prediction beats, and their number.
-fn commonest(task: &MaskedLm) -> (Baseline, usize) {
+/// The number of masked tokens; the most frequent of them, which no other constant prediction beats; how often it is
+/// right; the entropy of their distribution, in nats.
+fn commonest(task: &MaskedLm) -> (usize, String, [f64; 2]) {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     let labels = (0..task.n_evaluation_batches()).flat_map(|index| task.held_out(index).1.labels);
     for id in labels {
@@ -154,13 +108,10 @@ fn commonest(task: &MaskedLm) -> (Baseline, usize) {
     let n: usize = counts.values().sum();
     let share = |count: usize| count as f64 / n as f64;
     let most = counts.iter().max_by_key(|&(_, &count)| count);
+    let token = most.and_then(|(&id, _)| task.texts.tokenizer.token(id)).unwrap_or_default();
+    let accuracy = most.map_or(f64::NAN, |(_, &count)| share(count));
     let entropy = counts.values().map(|&count| -share(count) * share(count).ln()).sum();
-    let baseline = Baseline {
-        token: most.and_then(|(&id, _)| task.texts.tokenizer.token(id)).unwrap_or_default(),
-        accuracy: most.map_or(f64::NAN, |(_, &count)| share(count)),
-        loss: entropy,
-    };
-    (baseline, n)
+    (n, token, [accuracy, entropy])
 }
 
 impl Weather {

@@ -28,7 +28,6 @@ pub use config::{Config, SourceConfig};
 pub use pairs::Pair;
 pub use pairs::file::FileConfig;
 pub use pairs::symbols::{Reverse, Sort};
-pub use report::{Example, Report};
 
 use crate::data::{DataFile, Split, padded};
 use crate::error::Result;
@@ -39,6 +38,7 @@ use crate::inference::symbols::vocabulary::{BEGIN, END, PAD};
 use crate::task::batch::token_labels;
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Metrics, by_name};
+use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use data::{Data, Training};
@@ -210,7 +210,9 @@ impl Task for Seq2Seq {
 }
 
 impl RegisteredTask for Seq2Seq {
-    type Report = Report;
+    fn report(&self, model: &Model) -> Result<Report> {
+        report::report(self, model)
+    }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         let Seq2SeqSpec { vocab_size, source_len, target_len } = self.model_spec();

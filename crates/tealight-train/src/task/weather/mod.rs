@@ -18,7 +18,6 @@ use tealight_ops::device::tensor_of;
 
 pub use crate::data::weather::source::{FileConfig, SourceConfig};
 pub use config::{Config, Fixed, Fresh, InputKind, Regime};
-pub use report::Report;
 
 use crate::data::weather::{Distribution, Examples, N_CLASSES, format};
 use crate::data::{DataFile, Split};
@@ -27,6 +26,7 @@ use crate::inference::attention_map::AttentionMap;
 use crate::inference::forecast::{DayForecaster, inputs, last, n_together};
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Measures, by_name};
+use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
 use data::{Data, TrainingData};
@@ -175,7 +175,9 @@ impl Task for Weather {
 }
 
 impl RegisteredTask for Weather {
-    type Report = Report;
+    fn report(&self, model: &Forecaster) -> Result<Report> {
+        report::report(self, model)
+    }
 
     fn sizes(&self) -> BTreeMap<String, u64> {
         let n_train = self.training_examples().map(|examples| ("n_train", examples.len() as u64));

@@ -7,7 +7,8 @@ use tealight_train::config::RunConfig;
 use tealight_train::monitor::bad_step::BadStep;
 use tealight_train::run::{RunDirectory, load_weights};
 use tealight_train::storage::files::{replace, to_json};
-use tealight_train::task::{RegisteredTask, TaskReport};
+use tealight_train::task::RegisteredTask;
+use tealight_train::task::report::Report;
 use tealight_train::training::session::Progress;
 use tealight_train::{Error, Session};
 
@@ -54,9 +55,10 @@ impl Training<'_> {
         session: &Session<T>,
         directory: Option<&RunDirectory>,
         ended: &str,
-        report: Option<&T::Report>,
+        report: Option<&Report>,
     ) -> Result<()> {
-        self.print_object(session, directory, ended, ("evaluation", json!(report)))
+        let values = json!(report.map(|report| &report.values));
+        self.print_object(session, directory, ended, ("evaluation", values))
     }
 
     /// Returns `error`, which has ended training or its evaluation. On rank 0 it is written to `ended.json` and, with
@@ -135,12 +137,12 @@ impl Training<'_> {
         let report = with_product_precision(products, || session.task.report(&session.eval_model))?;
         let path = directory.path();
         let file = path.join("report.json");
-        replace(&file, &to_json(&file, &report)?)?;
-        Summary::write(session, directory, report.metrics(), first_step)?;
+        replace(&file, &to_json(&file, &report.values)?)?;
+        Summary::write(session, directory, &report.metrics, first_step)?;
         if !self.args.json {
             print(&report.to_string())?;
         }
-        let drawn = save_of(&*session.task, &report, path)?;
+        let drawn = save_of(&report, path)?;
         self.print_end(session, Some(directory), ended, Some(&report))?;
         for drawn in drawn {
             self.log(&drawn.display().to_string());

@@ -16,6 +16,7 @@ use tealight_train::config::RunConfig;
 use tealight_train::observer::samples::{self, SampleLine};
 use tealight_train::run::{Manifest, RunDirectory};
 use tealight_train::storage::files::read_text;
+use tealight_train::task::report::{Predictor, ReferenceScore};
 use tealight_train::weather::Score;
 
 use super::series::Series;
@@ -107,8 +108,25 @@ impl RunData {
         self.log.step.max(saved.unwrap_or(0))
     }
 
+    /// What the scores of the run are compared with. The Bayes limit of weather that is drawn from a rule is known before
+    /// the run is finished; all other scores are in `report.json`.
+    pub(in crate::report) fn reference_scores(&self) -> Vec<ReferenceScore> {
+        let limit = self.bayes().map(|score| [("accuracy", score.accuracy), ("nll", score.nll)]);
+        let of_rule = |(metric, value)| ReferenceScore::new(Predictor::Bayes, metric, value);
+        let mut scores: Vec<_> = limit.into_iter().flatten().map(of_rule).collect();
+        for score in self.report.as_ref().map(ReferenceScore::read).into_iter().flatten() {
+            let is_same = |known: &ReferenceScore| {
+                (known.predictor, &known.metric) == (score.predictor, &score.metric)
+            };
+            if !scores.iter().any(is_same) {
+                scores.push(score);
+            }
+        }
+        scores
+    }
+
     /// The scores of the best possible model, where the task knows them, computed at the first call.
-    pub(in crate::report) fn bayes(&self) -> Option<Score> {
+    fn bayes(&self) -> Option<Score> {
         *self.bayes.get_or_init(|| self.config.task.settings().bayes())
     }
 

@@ -4,61 +4,22 @@ mod classes;
 mod regression;
 mod several;
 
-use std::collections::BTreeMap;
-use std::fmt;
-
 use candle_core::Tensor;
-use serde::Serialize;
 use tealight_model::Mode;
 use tealight_model::models::classifier::Classifier;
-
-pub use classes::{ClassesReport, Mistake};
-pub use regression::RegressionReport;
-pub use several::LabelsReport;
 
 use super::data::{Item, Target};
 use super::{Classify, logits};
 use crate::error::Result;
 use crate::inference::labels::{Labels, Objective};
-use crate::task::TaskReport;
+use crate::task::report::Report;
 
-/// Scores on the held-out texts, by the names in `--json`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Report {
-    /// The scores under `objective = "classes"`.
-    Classes(ClassesReport),
-    /// The scores under `objective = "labels"`.
-    Labels(LabelsReport),
-    /// The scores under `objective = "regression"`.
-    Regression(RegressionReport),
-}
-
-impl TaskReport<Classify> for Report {
-    fn new(task: &Classify, model: &Classifier) -> Result<Self> {
-        Ok(match task.labels().objective() {
-            Objective::Classes => Self::Classes(ClassesReport::new(task, model)?),
-            Objective::Labels => Self::Labels(LabelsReport::new(task, model)?),
-            Objective::Regression => Self::Regression(RegressionReport::new(task, model)?),
-        })
-    }
-
-    fn metrics(&self) -> BTreeMap<String, f64> {
-        match self {
-            Self::Classes(report) => report.metrics(),
-            Self::Labels(report) => report.metrics(),
-            Self::Regression(report) => report.metrics(),
-        }
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Classes(report) => report.fmt(f),
-            Self::Labels(report) => report.fmt(f),
-            Self::Regression(report) => report.fmt(f),
-        }
+/// The scores of `model`, which is built without gradients, on the held-out texts.
+pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
+    match task.labels().objective() {
+        Objective::Classes => classes::report(task, model),
+        Objective::Labels => several::report(task, model),
+        Objective::Regression => regression::report(task, model),
     }
 }
 

@@ -1,9 +1,5 @@
 //! The scores of a model that gives each held-out text any number of labels.
 
-use std::collections::BTreeMap;
-use std::fmt;
-
-use serde::Serialize;
 use tealight_model::models::classifier::Classifier;
 
 use super::super::Classify;
@@ -11,33 +7,14 @@ use super::super::data::Item;
 use super::held_out;
 use crate::error::Result;
 use crate::inference::values;
-use crate::task::class_scores::{ClassScore, Items, score_table};
-use crate::task::metrics::by_name;
-use crate::task::scores::{Counts, macro_f1, standard_error};
-use crate::task::table::{Table, thousands};
+use crate::task::report::Report;
+use crate::task::report::classes::Items;
+use crate::task::report::reference::Predictor;
+use crate::task::scores::{Counts, macro_f1};
+use crate::task::table::thousands;
 
-/// Scores on the held-out texts, by the names in `--json`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LabelsReport {
-    /// Share of the texts whose labels are predicted, all of them and no other.
-    pub accuracy: f64,
-    /// The F1 of all labels of all texts.
-    pub micro_f1: f64,
-    /// The unweighted mean of the F1 of all labels.
-    pub macro_f1: f64,
-    /// Binary cross-entropy of a label of a text, in nats.
-    pub nll: f64,
-    /// Accuracy of the labels that more than half of the training texts have.
-    pub majority_accuracy: f64,
-    /// Their micro F1.
-    pub majority_micro_f1: f64,
-    /// Standard error of `accuracy`.
-    pub accuracy_standard_error: f64,
-    /// Texts evaluated.
-    pub n_texts: usize,
-    /// Scores of each label.
-    pub labels: Vec<ClassScore>,
-}
+const COLUMNS: [(&str, &str); 4] =
+    [("accuracy", "accuracy"), ("micro_f1", "micro F1"), ("macro_f1", "macro F1"), ("nll", "NLL")];
 
 /// The labels of texts and the predicted ones, counted.
 struct Counted {
@@ -62,54 +39,43 @@ impl Counted {
         counted
     }
 
-    fn accuracy(&self) -> f64 {
-        self.n_right as f64 / self.n_texts as f64
-    }
-
-    fn micro_f1(&self) -> f64 {
-        Counts::sum(&self.labels).f1()
-    }
-
-    fn macro_f1(&self) -> f64 {
-        macro_f1(&self.labels)
+    /// The share of the texts whose labels are predicted, all of them and no other; the F1 of all labels of all texts;
+    /// the unweighted mean of the F1 of all labels.
+    fn scores(&self) -> [(&'static str, f64); 3] {
+        [
+            ("accuracy", self.n_right as f64 / self.n_texts as f64),
+            ("micro_f1", Counts::sum(&self.labels).f1()),
+            ("macro_f1", macro_f1(&self.labels)),
+        ]
     }
 }
 
-impl LabelsReport {
-    /// Evaluates `model`, which is built without gradients.
-    pub(super) fn new(task: &Classify, model: &Classifier) -> Result<Self> {
-        let names = task.labels().names();
-        let held_out = held_out(task, model, values)?;
-        let nll: f64 = held_out.iter().map(|(item, row)| nll(item.target.labels(), row)).sum();
-        let decided = |row: &[f64]| row.iter().map(|&x| x > 0.).collect();
-        let texts = held_out.iter().map(|(item, row)| (item.target.labels(), decided(row)));
-        let counted = Counted::new(names.len(), texts);
-        let usual = usual(&task.data.train, names.len());
-        let by_usual = held_out.iter().map(|(item, _)| (item.target.labels(), usual.clone()));
-        let majority = Counted::new(names.len(), by_usual);
-        let (accuracy, n) = (counted.accuracy(), held_out.len() as f64);
-        Ok(Self {
-            accuracy,
-            micro_f1: counted.micro_f1(),
-            macro_f1: counted.macro_f1(),
-            nll: nll / (n * names.len() as f64),
-            majority_accuracy: majority.accuracy(),
-            majority_micro_f1: majority.micro_f1(),
-            accuracy_standard_error: standard_error(accuracy, held_out.len()),
-            n_texts: held_out.len(),
-            labels: ClassScore::of_counts(Items::Texts, names, &counted.labels),
-        })
-    }
+/// The scores on the held-out texts: those of [`Counted::scores`], and the binary cross-entropy of a label of a text in
+/// nats. The majority has the labels that more than half of the training texts have.
+pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
+    let names = task.labels().names();
+    let held_out = held_out(task, model, values)?;
+    let nll: f64 = held_out.iter().map(|(item, row)| nll(item.target.labels(), row)).sum();
+    let decided = |row: &[f64]| row.iter().map(|&x| x > 0.).collect();
+    let texts = held_out.iter().map(|(item, row)| (item.target.labels(), decided(row)));
+    let counted = Counted::new(names.len(), texts);
+    let usual = usual(&task.data.train, names.len());
+    let by_usual = held_out.iter().map(|(item, _)| (item.target.labels(), usual.clone()));
+    let [accuracy, micro_f1, _] = Counted::new(names.len(), by_usual).scores();
+    let n = held_out.len();
 
-    pub(super) fn metrics(&self) -> BTreeMap<String, f64> {
-        let Self { accuracy, micro_f1, macro_f1, nll, .. } = *self;
-        by_name([
-            ("accuracy", accuracy),
-            ("micro_f1", micro_f1),
-            ("macro_f1", macro_f1),
-            ("nll", nll),
-        ])
-    }
+    let mut report = Report::new(&COLUMNS);
+    let nll = ("nll", nll / (n as f64 * names.len() as f64));
+    report.model(counted.scores().into_iter().chain([nll]));
+    report.row(Predictor::Majority, "majority", [accuracy, micro_f1]);
+    let error = report.standard_error("accuracy", n);
+    report.value("n_texts", n);
+    report.class_scores(Items::Texts, names, &counted.labels);
+    let n = thousands(n as u64);
+    report.footnote = format!(
+        "over {n} texts held out, right with all of their labels; standard error of the accuracy {error:.4}"
+    );
+    Ok(report)
 }
 
 /// −Σ log σ(±x) over the labels, without overflow: σ(x) for a label that the text has, σ(−x) for the others.
@@ -127,33 +93,11 @@ pub(super) fn of_outputs(
     let predicted = outputs.chunks(n_labels.max(1));
     let predicted = predicted.map(|row| row.iter().map(|&one| one == 1.).collect());
     let given = items.iter().map(|item| item.target.labels());
-    let counted = Counted::new(n_labels, given.zip(predicted));
-    vec![
-        ("accuracy", counted.accuracy()),
-        ("micro_f1", counted.micro_f1()),
-        ("macro_f1", counted.macro_f1()),
-    ]
+    Counted::new(n_labels, given.zip(predicted)).scores().into()
 }
 
 /// The labels that more than half of the training texts have.
 fn usual(train: &[Item], n_labels: usize) -> Vec<bool> {
     let n_with = |label: usize| train.iter().filter(|item| item.target.labels()[label]).count();
     (0..n_labels).map(|label| 2 * n_with(label) > train.len()).collect()
-}
-
-impl fmt::Display for LabelsReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut scores = Table::new(["", "accuracy", "micro F1", "macro F1", "NLL"]);
-        let of = |score: f64| format!("{score:.4}");
-        let none = String::new;
-        let (accuracy, micro) = (of(self.majority_accuracy), of(self.majority_micro_f1));
-        scores.row(["majority".to_owned(), accuracy, micro, none(), none()]);
-        let Self { accuracy, micro_f1, macro_f1, nll, .. } = *self;
-        let transformer = [accuracy, micro_f1, macro_f1, nll].map(of);
-        scores.row(["transformer".to_owned()].into_iter().chain(transformer));
-        let (n, error) = (thousands(self.n_texts as u64), self.accuracy_standard_error);
-        write!(f, "{scores}over {n} texts held out, right with all of their labels; ")?;
-        writeln!(f, "standard error of the accuracy {error:.4}")?;
-        write!(f, "\n{}", score_table(Items::Texts, &self.labels))
-    }
 }
