@@ -16,9 +16,9 @@ use super::masked_lm::{MaskedLm, MaskedLmSpec};
 use super::read_out::ReadOut;
 use super::seq2seq::{Seq2Seq, Seq2SeqSpec};
 use crate::config::ModelConfig;
-use crate::embedding::InputSpec;
 use crate::error::BuildResult;
 use crate::patches::PictureSize;
+use crate::transformer::embedding::InputSpec;
 
 /// The kind of a model, with the sizes that its data decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

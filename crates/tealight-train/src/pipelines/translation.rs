@@ -64,6 +64,9 @@ impl Pipeline for Translation {
         let built = model.build(device, |vb| Seq2Seq::build(&model.config, &spec, vb))?;
         let reader = if let Some(vocabulary) = &model.readers.vocabulary {
             Reader::Symbols(vocabulary.clone())
+        } else if model.run.is_some() && model.readers.tokenizer.is_none() {
+            // A run keeps what it reads with: its absence has the file's name.
+            Reader::Symbols(Vocabulary::read(&model.folder)?)
         } else {
             let tokenizer = model.tokenizer()?.clone();
             let begin = begin_id.or(tokenizer.special().pad);

@@ -12,6 +12,7 @@ use tealight_model::hf::{self, Description, Expressed, Family, HfError};
 use tealight_model::{BuildError, ModelSpec};
 
 use super::weight_files::{WeightFiles, read_json_text};
+use super::without_backtrace;
 use crate::data::text::tokenizer::{self, Tokenizer};
 use crate::error::{Error, Result};
 use crate::storage::files;
@@ -73,13 +74,9 @@ impl HfFolder {
     }
 }
 
-/// The message of a model that cannot be built, with the reason if it lacks a tensor that was `left_out`. A backtrace,
-/// which Candle adds under `RUST_BACKTRACE`, is left out.
+/// The message of a model that cannot be built, with the reason if it lacks a tensor that was `left_out`.
 fn explained(error: &candle_core::Error, left_out: &[String]) -> String {
-    let message = match error {
-        candle_core::Error::WithBacktrace { inner, .. } => inner.to_string(),
-        error => error.to_string(),
-    };
+    let message = without_backtrace(error);
     // A file may leave out the prefix of the backbone.
     let is_named = |name: &String| {
         ["`", "."].iter().any(|before| message.contains(&format!("{before}{name}`")))

@@ -53,6 +53,8 @@ pub struct TrainedModel {
     pub(crate) folder: PathBuf,
     /// The file that describes the model, for error messages.
     pub(crate) config_file: PathBuf,
+    /// The checkpoint or folder that the parameters are from, for error messages.
+    pub(crate) weights_from: PathBuf,
     /// The directory of the run that it is from; `None` for a folder.
     pub run: Option<RunDirectory>,
     /// What kind of model it is; `None` if its files do not say so. Such a model can initialise another one, and nothing
@@ -144,6 +146,7 @@ impl TrainedModel {
             origin: path.to_owned(),
             folder: directory.path().to_owned(),
             config_file: directory.resolved_path(),
+            weights_from: checkpoint,
             run: Some(directory),
             record: recorded(spec.as_ref(), &readers, record),
             spec,
@@ -177,6 +180,7 @@ impl TrainedModel {
             origin: path.to_owned(),
             folder: path.to_owned(),
             config_file: path.join(folder::CONFIG),
+            weights_from: path.to_owned(),
             run: None,
             record: SpecRecord::new(&spec).unwrap_or_default(),
             spec: Some(spec),
@@ -190,7 +194,7 @@ impl TrainedModel {
         })
     }
 
-    /// Builds a model from the parameters, without gradients. An error names the file with the cause.
+    /// Builds a model from the parameters, without gradients. An error names the files with the cause.
     pub(crate) fn build<M>(
         &self,
         device: &Device,
@@ -199,7 +203,11 @@ impl TrainedModel {
         let dtype = self.precision.computes_in(device);
         build(&without_gradients(&self.weights, dtype, device)).map_err(|error| match error {
             BuildError::Config(fault) => Error::unusable(&self.config_file, &fault),
-            BuildError::Candle(error) => Error::unusable(&self.origin, &error),
+            BuildError::Candle(error) => {
+                let (config, cause) = (self.config_file.display(), without_backtrace(&error));
+                let rule = format!("does not fit `{config}`: {cause}");
+                Error::unusable(&self.weights_from, &rule)
+            }
         })
     }
 
@@ -251,6 +259,14 @@ fn is_of_its_task(spec: Option<&ModelSpec>, readers: &Readers) -> bool {
 fn recorded(spec: Option<&ModelSpec>, readers: &Readers, record: SpecRecord) -> SpecRecord {
     let of_kind = spec.filter(|_| !is_of_its_task(spec, readers)).and_then(SpecRecord::new);
     of_kind.unwrap_or(record)
+}
+
+/// The message of an error, without the backtrace that Candle adds under `RUST_BACKTRACE`.
+fn without_backtrace(error: &candle_core::Error) -> String {
+    match error {
+        candle_core::Error::WithBacktrace { inner, .. } => inner.to_string(),
+        error => error.to_string(),
+    }
 }
 
 /// Checks that a model can read a text of `n` tokens.

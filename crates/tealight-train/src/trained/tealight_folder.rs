@@ -69,6 +69,7 @@ pub(super) fn read(folder: &Path) -> Result<TrainedModel> {
         origin: folder.to_owned(),
         folder: folder.to_owned(),
         config_file: path,
+        weights_from: folder.join(MODEL),
         run: None,
         record: recorded(spec.as_ref(), &readers, record),
         spec,

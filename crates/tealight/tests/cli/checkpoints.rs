@@ -67,7 +67,8 @@ fn what_is_no_run_says_what_is_missing() -> Result {
     }
     folder.refuse(&["evaluate", "tiny.toml"], &["`tiny.toml` is not a run"])?;
     folder.refuse(&["evaluate", "nowhere"], &["`nowhere`", "No such file"])?;
-    folder.refuse(&["forecast", "nowhere", "--start", "R"], &["`nowhere`", "No such file"])
+    let forecast = ["forecast", "nowhere", "--start", "R"];
+    folder.refuse(&forecast, &["`nowhere`", "there is no such file or folder"])
 }
 
 #[test]
@@ -172,7 +173,7 @@ fn tensors_that_do_not_fit_the_configuration_are_named_with_the_files() -> Resul
     folder.write("runs/tiny/resolved.toml", resolved)?;
     let other = json!({"dtype": "F32", "shape": [0], "data_offsets": [0, 0]});
     replace_model(&folder, &safetensors(&other, &[]))?;
-    nothing_takes(&folder, &["does not fit", "`embedding.token.weight`", "(0)", "(3, 8)"])
+    nothing_takes(&folder, &["does not fit `runs/tiny/resolved.toml`", "`embedding.token.weight`"])
 }
 
 #[test]

@@ -146,7 +146,10 @@ fn what_cannot_be_classified_is_refused() -> Result {
     folder.write("bad.csv", "body\na\n")?;
     let bad = ["bad.csv`, line 1: there is no column `text` among `body`"];
     folder.refuse(&["classify", "runs/texts", "--file", "bad.csv"], &bad)?;
-    folder.refuse(&["translate", "runs/texts", "a"], &["task \"seq2seq\"", "\"classify\""])?;
+    folder.refuse(
+        &["translate", "runs/texts", "a"],
+        &["is a classifier of texts", "needs an encoder-decoder"],
+    )?;
     fs::remove_file(folder.path("runs/texts/labels.json"))?;
     folder.refuse(&["classify", "runs/texts", "a"], &["cannot read", "labels.json"])
 }

@@ -37,7 +37,7 @@ fn a_run_of_listops_is_trained_evaluated_and_resumed_like_any_other() -> Result 
     folder.succeed(&["train", "listops.toml", "-q", "--name", "halves", "--resume"])?;
     let files = ["checkpoints/step-000006/model.safetensors", "report.json"];
     folder.assert_same(["runs/listops", "runs/halves"], &files)?;
-    folder.refuse(&["attend", "runs/listops", "1"], &["`tealight attend`", "\"listops\""])
+    folder.refuse(&["attend", "runs/listops", "1"], &["a model of the task \"listops\""])
 }
 
 #[test]

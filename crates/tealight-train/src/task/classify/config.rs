@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tealight_model::models::classifier::ReadOut;
 use tealight_model::{ModelSpec, SpecRecord};
 
-use super::data::check_rows;
+use super::file::{Fields, read};
 use crate::checks::{at_most, check, given};
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::{Error, Result};
@@ -16,6 +16,8 @@ use crate::settings::settings;
 use crate::task::TaskSettings;
 use crate::task::settings::{absolute_path, check_label_smoothing};
 
+/// The setting of the texts.
+pub(super) const PATH: &str = "task.data.path";
 /// The longest sequence: the time of attention grows with its square.
 const MAX_SEQ_LEN: u64 = 1 << 16;
 
@@ -64,6 +66,14 @@ settings! {
     }
 }
 
+impl DataConfig {
+    /// The names of the fields of an example.
+    pub(super) fn fields(&self) -> Fields<'_> {
+        let Self { text, text_pair, label, .. } = self;
+        Fields { text, text_pair: text_pair.as_deref(), label: Some(label) }
+    }
+}
+
 impl Config {
     /// Checks `task.labels` and what a regression has no use for.
     fn check_labels(&self) -> Result<()> {
@@ -104,7 +114,7 @@ impl TaskSettings for Config {
         check_label_smoothing(label_smoothing)?;
         self.check_labels()?;
         let DataConfig { validation, ref path, .. } = self.data;
-        given("task.data.path", path, "a .jsonl or .csv file with texts and labels")?;
+        given(PATH, path, "a .jsonl or .csv file with texts and labels")?;
         let is_share = |share| share > 0. && share < 1.;
         check("task.data.validation", validation, is_share, "must be a share between 0 and 1")?;
         self.tokenizer.validate()
@@ -136,7 +146,7 @@ impl TaskSettings for Config {
     }
 
     fn check_data(&self) -> Result<()> {
-        check_rows(self)
+        read(PATH, &self.data.path, self.data.fields(), self.objective).map(drop)
     }
 
     fn complete(&self, readers: &mut Readers) -> Result<()> {

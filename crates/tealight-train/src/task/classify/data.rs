@@ -6,7 +6,7 @@ use std::path::Path;
 use rayon::prelude::*;
 use tealight_ops::rng::{Purpose, Stream};
 
-use super::config::{Config, DataConfig};
+use super::config::{Config, DataConfig, PATH};
 use super::file::{Example, Label, read};
 use crate::data::DataFile;
 use crate::data::fingerprint::fnv_1a;
@@ -15,7 +15,6 @@ use crate::inference::labels::{Labels, Objective};
 use crate::inference::text_classifier::encoder::{Encoder, Tokens};
 use crate::task::text::{kept_or_trained, tokenizer_file};
 
-const PATH: &str = "task.data.path";
 const VALIDATION: &str = "task.data.validation";
 const VALIDATION_PATH: &str = "task.data.validation_path";
 
@@ -56,12 +55,13 @@ impl Data {
         kept: Option<&Path>,
     ) -> Result<Self> {
         let DataConfig { path, validation_path, text_pair, .. } = &config.data;
-        let examples = read(PATH, path, &config.data, config.objective)?;
+        let examples = read(PATH, path, config.data.fields(), config.objective)?;
         let mut files = vec![data_file(PATH, path, &examples)];
         let (train, validation) = match validation_path {
             Some(other) => {
                 must_differ(path, other)?;
-                let held_out = read(VALIDATION_PATH, other, &config.data, config.objective)?;
+                let held_out =
+                    read(VALIDATION_PATH, other, config.data.fields(), config.objective)?;
                 files.push(data_file(VALIDATION_PATH, other, &held_out));
                 (examples, held_out)
             }
@@ -88,14 +88,6 @@ impl Data {
         let train = items(&train, path)?;
         Ok(Self { train, validation: held_out, labels, encoder, files })
     }
-}
-
-/// Reads the file of `[task.data]` as training does.
-///
-/// # Errors
-/// That of the first row which cannot be learnt.
-pub(super) fn check_rows(config: &Config) -> Result<()> {
-    read(PATH, &config.data.path, &config.data, config.objective).map(drop)
 }
 
 /// The labels that the settings list, or those of the texts to train on.

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::config::DataConfig;
 use crate::data::json_line;
 use crate::error::{Error, Result};
 use crate::inference::labels::Objective;
@@ -56,22 +55,20 @@ enum WrittenLabel<'a> {
 
 /// The names of the fields or columns that are read.
 #[derive(Clone, Copy)]
-struct Fields<'a> {
-    text: &'a str,
-    text_pair: Option<&'a str>,
+pub(super) struct Fields<'a> {
+    pub(super) text: &'a str,
+    pub(super) text_pair: Option<&'a str>,
     /// `None` where only texts are read; then the second text may be missing, too.
-    label: Option<&'a str>,
+    pub(super) label: Option<&'a str>,
 }
 
 /// The examples of the file in the setting `key`, in its order.
 pub(super) fn read(
     key: &str,
     path: &Path,
-    config: &DataConfig,
+    fields: Fields<'_>,
     objective: Objective,
 ) -> Result<Vec<Example>> {
-    let DataConfig { text, text_pair, label: field, .. } = config;
-    let fields = Fields { text, text_pair: text_pair.as_deref(), label: Some(field) };
     let mut examples = Vec::new();
     let each = |Row { text, label, line }: Row<'_>| {
         let both = [("text", Some(&text.text)), ("second text", text.text_pair.as_ref())];
@@ -80,8 +77,9 @@ pub(super) fn read(
                 return Err(format!("the {side} is empty"));
             }
         }
-        let Some(label) = label else { return Err(format!("there is no `{field}`")) };
-        examples.push(Example { text, label: Label::of(&label, objective, field)?, line });
+        if let (Some(label), Some(field)) = (label, fields.label) {
+            examples.push(Example { text, label: Label::of(&label, objective, field)?, line });
+        }
         Ok(())
     };
     rows(key, path, fields, each)?;
@@ -308,6 +306,10 @@ fn of_row(path: &Path, error: &csv::Error, line: usize) -> Error {
 mod tests {
     use super::*;
 
+    fn fields(text_pair: Option<&str>) -> Fields<'_> {
+        Fields { text: "text", text_pair, label: Some("label") }
+    }
+
     /// The examples of a file under an objective; with the pairs of the field `other`, if `pairs`.
     fn read_as(
         ending: &str,
@@ -318,8 +320,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(format!("texts.{ending}"));
         std::fs::write(&path, bytes).unwrap();
-        let config = DataConfig { text_pair: pair.map(str::to_owned), ..DataConfig::default() };
-        read("task.data.path", &path, &config, objective).map_err(|error| {
+        read("task.data.path", &path, fields(pair), objective).map_err(|error| {
             error.to_string().replace(&directory.path().display().to_string(), "…")
         })
     }
@@ -485,8 +486,7 @@ mod tests {
         assert_eq!(examples("csv", b"text,label\n").unwrap_err(), "`…/texts.csv` holds no text");
         assert!(examples("txt", b"a").unwrap_err().contains("neither .jsonl nor .csv"));
         let message =
-            read("k", Path::new("/nowhere.csv"), &DataConfig::default(), Objective::Classes)
-                .unwrap_err();
+            read("k", Path::new("/nowhere.csv"), fields(None), Objective::Classes).unwrap_err();
         assert!(message.to_string().starts_with("`/nowhere.csv` cannot be read"));
     }
 }

@@ -119,7 +119,8 @@ fn why_a_model_cannot_be_loaded_is_in_every_answer_and_in_the_log() -> Result {
     folder.write(resolved, folder.read(resolved)?.replace("n_heads = 2", "n_heads = 3"))?;
     let log = File::create(folder.path("log"))?;
     let server = Server::start_with_log(&folder, &["runs"], log.into())?;
-    let reason = "cannot load the model: `model.n_heads` = 3 does not divide";
+    let reason =
+        "cannot load the model: `runs/tiny/resolved.toml`: `model.n_heads` = 3 does not divide";
     for _ in 0..20 {
         let answer = server.post("/models/tiny", &json!({ "inputs": "RCS" }))?;
         answer.assert_refused(503, reason);
