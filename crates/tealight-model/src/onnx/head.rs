@@ -2,13 +2,11 @@
 
 use candle_core::Result;
 
-use super::graph::{Graph, Value};
-use super::layers::{activation, biased, linear, norm};
-use super::parameters::Parameters;
-use super::sequence::{FORBIDDEN, Sequence};
+use super::layers::{activation, norm};
 use crate::config::{LmHeadConfig, ModelConfig};
 use crate::layers::classifier_head::{ClassifierHead, DenseHead};
 use crate::models::read_out::ReadOut;
+use crate::onnx_graph::{FORBIDDEN, Graph, Parameters, Sequence, Value};
 
 /// The head of a masked language model: `(.., d_model)` → `(.., vocab_size)`
 pub(super) fn masked_lm(
@@ -24,7 +22,7 @@ pub(super) fn masked_lm(
     if !transform {
         return output(graph, config, parameters, x);
     }
-    let x = activation(graph, function, &linear(graph, &at.at("dense"), x)?);
+    let x = activation(graph, function, &graph.linear(&at.at("dense"), x)?);
     output(graph, config, parameters, &norm(graph, &config.norm, &at.at("norm"), &x)?)
 }
 
@@ -37,13 +35,13 @@ pub(super) fn output(
 ) -> Result<Value> {
     let at = parameters.at("output");
     if !config.tied_output {
-        return linear(graph, &at, x);
+        return graph.linear(&at, x);
     }
     let scale = if config.scale_output { 1. / (config.d_model as f64).sqrt() } else { 1. };
     // Transposed by a node, so that the file holds the table once.
     let table = parameters.at("embedding.token").constant(graph, "weight")?;
     let logits = graph.matmul(&graph.scale(x, scale), &graph.transpose(&table, [1, 0]));
-    biased(graph, &at, &logits)
+    graph.biased(&at, &logits)
 }
 
 /// The head of a classifier: `x (batch, seq_len, d_model)` → `(batch, n_classes)`
@@ -65,7 +63,7 @@ pub(super) fn classifier(
         ReadOut::Attention => {
             let real = graph.unsqueeze(&sequence.real_keys(), &[2]); // (batch, seq_len, 1)
             let forbidden = graph.sub(&graph.number(1.), &real);
-            let scores = linear(graph, &parameters.at("pooling"), x)?;
+            let scores = graph.linear(&parameters.at("pooling"), x)?;
             let scores = graph.add(&scores, &graph.scale(&forbidden, FORBIDDEN));
             let weights = graph.mul(&graph.softmax(&scores, 1), &real);
             graph.sum(&graph.mul(x, &weights), 1)
@@ -73,12 +71,12 @@ pub(super) fn classifier(
     };
     let (read, at) = (graph.squeeze(&read, &[1]), parameters.at("classifier"));
     let ClassifierHead::Dense(head) = config.classifier.clone().unwrap_or_default() else {
-        return linear(graph, &at, &read);
+        return graph.linear(&at, &read);
     };
     // The bias is that of the parameters, and dropout has no effect on a trained model.
     let DenseHead { activation: function, bias: _, norm: has_norm, input_dropout: _, dropout: _ } =
         head;
-    let mut read = linear(graph, &at.at("dense"), &read)?;
+    let mut read = graph.linear(&at.at("dense"), &read)?;
     read = match function.of_blocks() {
         Some(function) => activation(graph, function, &read),
         None => graph.map("Tanh", &read),
@@ -86,5 +84,5 @@ pub(super) fn classifier(
     if has_norm {
         read = norm(graph, &config.norm, &at.at("norm"), &read)?;
     }
-    linear(graph, &at, &read)
+    graph.linear(&at, &read)
 }

@@ -1,23 +1,10 @@
-//! Layers that act on each position by itself: linear maps, norms, activations, feed-forward networks.
+//! Layers that act on each position by itself: norms, activations, feed-forward networks.
 
 use candle_core::Result;
 
-use super::graph::{Graph, Value};
-use super::parameters::Scope;
 use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpConfig};
 use crate::layers::norm::{LayerNormConfig, NormConfig, RmsNormConfig};
-
-/// x Wᵀ (+ b) with `weight (out, in)` and `bias (out)`, if there is one: `(.., in)` → `(.., out)`
-pub(super) fn linear(graph: &Graph, at: &Scope<'_>, x: &Value) -> Result<Value> {
-    // Transposed here and not by a node: matrix products read rows of the second factor.
-    let weight = at.derived(graph, "weight.transposed", &at.tensor("weight")?.t()?)?;
-    biased(graph, at, &graph.matmul(x, &weight))
-}
-
-/// x + b, if there is a bias.
-pub(super) fn biased(graph: &Graph, at: &Scope<'_>, x: &Value) -> Result<Value> {
-    if at.has("bias") { Ok(graph.add(x, &at.constant(graph, "bias")?)) } else { Ok(x.clone()) }
-}
+use crate::onnx_graph::{Graph, Scope, Value};
 
 /// `(.., d_model)` → the same shape
 pub(super) fn norm(graph: &Graph, config: &NormConfig, at: &Scope<'_>, x: &Value) -> Result<Value> {
@@ -29,16 +16,9 @@ pub(super) fn norm(graph: &Graph, config: &NormConfig, at: &Scope<'_>, x: &Value
             Ok(graph.layer_norm(x, &weight, bias.as_ref(), epsilon))
         }
         NormConfig::RmsNorm(RmsNormConfig { epsilon }) => {
-            Ok(rms_norm(graph, x, &at.constant(graph, "weight")?, epsilon))
+            Ok(graph.rms_norm(x, &at.constant(graph, "weight")?, epsilon))
         }
     }
-}
-
-/// x / √(mean x² + ε) · weight over the last axis.
-pub(super) fn rms_norm(graph: &Graph, x: &Value, weight: &Value, epsilon: f64) -> Value {
-    let mean_square = graph.mean(&graph.mul(x, x), -1);
-    let root = graph.map("Sqrt", &graph.add(&mean_square, &graph.number(epsilon)));
-    graph.mul(&graph.div(x, &root), weight)
 }
 
 /// φ(x)
@@ -74,12 +54,12 @@ pub(super) fn feed_forward(
     let inner = match *config {
         FeedForwardConfig::None => return Ok(None),
         FeedForwardConfig::Mlp(MlpConfig { activation: function, d_ff: _ }) => {
-            activation(graph, function, &linear(graph, &at.at("up"), x)?)
+            activation(graph, function, &graph.linear(&at.at("up"), x)?)
         }
         FeedForwardConfig::Glu(GluConfig { activation: function, d_ff: _ }) => {
-            let gate = activation(graph, function, &linear(graph, &at.at("gate"), x)?);
-            graph.mul(&gate, &linear(graph, &at.at("up"), x)?)
+            let gate = activation(graph, function, &graph.linear(&at.at("gate"), x)?);
+            graph.mul(&gate, &graph.linear(&at.at("up"), x)?)
         }
     };
-    linear(graph, &at.at("down"), &inner).map(Some)
+    graph.linear(&at.at("down"), &inner).map(Some)
 }

@@ -16,34 +16,27 @@
 //! This module writes no file.
 
 mod attention;
-mod error;
-mod graph;
 mod head;
 mod layers;
-mod parameters;
 mod pictures;
 mod position;
-pub mod proto;
-mod sequence;
 mod transformer;
 
 use std::collections::BTreeMap;
 
 use candle_core::Tensor;
 
-pub use error::{OnnxError, OnnxResult};
+pub use crate::onnx_graph::{OnnxError, OnnxResult, proto};
 
 use crate::config::ModelConfig;
 use crate::models::causal_lm::{CausalLm, CausalLmSpec};
 use crate::models::classifier::{Classifier, ClassifierSpec};
 use crate::models::image_classifier::{ImageClassifier, ImageClassifierSpec};
 use crate::models::masked_lm::{MaskedLm, MaskedLmSpec};
+use crate::onnx_graph::{Axis, Graph, Lengths, Parameters, Sequence, Type, Value};
 use crate::patches::PictureSize;
-use graph::{Axis, Graph, Type, Value};
-use parameters::Parameters;
 use pictures::Pictures;
 use position::Tokens;
-use sequence::{Lengths, Sequence};
 use transformer::{Backbone, Hidden, Inputs};
 
 /// A model with the sizes of its data.

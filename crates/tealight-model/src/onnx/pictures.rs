@@ -6,10 +6,9 @@
 use candle_core::{Result, Tensor};
 use tealight_ops::patches::Window;
 
-use super::graph::{Graph, Value, signed};
 use super::layers::activation;
-use super::parameters::Scope;
 use crate::layers::feed_forward::Activation;
+use crate::onnx_graph::{Graph, Scope, Value, signed};
 use crate::patches::{Grid, PatchesConfig, PictureSize};
 
 /// What a backbone of pictures reads.

@@ -3,9 +3,7 @@
 use candle_core::{Result, Tensor};
 use tealight_ops::rotary::Layout;
 
-use super::graph::{Type, Value, signed};
-use super::parameters::Scope;
-use super::sequence::Sequence;
+use crate::onnx_graph::{Scope, Sequence, Type, Value, signed};
 use crate::position::learned;
 use crate::position::rotary::Rotary;
 use crate::position::{EmbeddingPosition, PositionConfig, ScoreBias, TokenPositions};

@@ -3,16 +3,13 @@
 use candle_core::Result;
 
 use super::attention::{Layer, Output, attention};
-use super::error::OnnxResult;
-use super::graph::{Graph, Value};
 use super::layers::{feed_forward, norm};
-use super::parameters::{Parameters, Scope};
 use super::pictures::Pictures;
 use super::position::{self, Angles, Tokens};
-use super::sequence::Sequence;
 use crate::attention::Reads;
 use crate::config::{EmbeddingConfig, LayerConfig, ModelConfig, NormPlacement};
 use crate::layers::feed_forward::FeedForwardConfig;
+use crate::onnx_graph::{Graph, OnnxResult, Parameters, Scope, Sequence, Value};
 use crate::position::rotary::Rotary;
 use crate::position::{Position, PositionConfig, PositionSpec};
 

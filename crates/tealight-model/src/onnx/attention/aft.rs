@@ -2,14 +2,11 @@
 
 use candle_core::Result;
 
-use super::super::error::OnnxResult;
-use super::super::graph::{Graph, Type, Value, signed};
-use super::super::layers::linear;
-use super::super::sequence::FORBIDDEN;
 use super::heads;
 use super::layer::{Layer, Output};
 use super::recurrence::{Recurrence, fading_mean};
 use crate::attention::{aft_conv, aft_full};
+use crate::onnx_graph::{FORBIDDEN, Graph, OnnxResult, Type, Value, signed};
 
 /// σ(Q) ⊙ the mean of V with weights exp(K): one softmax for all positions, or the mean of all so far.
 pub(super) fn simple(layer: &Layer<'_>, x: &Value) -> OnnxResult<Output> {
@@ -128,7 +125,7 @@ struct Maps {
 
 impl Maps {
     fn project(layer: &Layer<'_>, x: &Value) -> Result<Self> {
-        let map = |name| linear(layer.graph(), &layer.at.at(name), x);
+        let map = |name| layer.graph().linear(&layer.at.at(name), x);
         Ok(Self { query: map("query")?, key: map("key")?, value: map("value")? })
     }
 }
@@ -148,5 +145,5 @@ fn reads_any(layer: &Layer<'_>) -> Value {
 fn gated(layer: &Layer<'_>, query: &Value, context: &Value) -> OnnxResult<Output> {
     let graph: &Graph = layer.graph();
     let gated = graph.mul(&graph.map("Sigmoid", query), context);
-    Ok(Output { y: linear(graph, &layer.at.at("output"), &gated)?, present: None })
+    Ok(Output { y: graph.linear(&layer.at.at("output"), &gated)?, present: None })
 }

@@ -1,13 +1,11 @@
 //! Attention with a matrix of weights: softmax and its relatives, over all keys or a window.
 
-use super::super::error::OnnxResult;
-use super::super::graph::{Graph, Value};
-use super::super::sequence::Mask;
 use super::heads;
 use super::layer::{Layer, Output};
 use super::score;
 use crate::attention::projection::Heads;
 use crate::attention::score::Score;
+use crate::onnx_graph::{Graph, Mask, OnnxResult, Value};
 
 /// The masked scores of a layer.
 #[derive(Debug)]

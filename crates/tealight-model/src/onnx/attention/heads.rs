@@ -2,10 +2,9 @@
 
 use candle_core::Result;
 
-use super::super::graph::{Graph, Value, signed};
-use super::super::layers::{linear, rms_norm};
 use super::layer::{Layer, Output};
 use crate::attention::projection::Heads;
+use crate::onnx_graph::{Graph, Value, signed};
 
 /// Queries `(batch, n_heads, q_len, head_dim)`, and keys and values `(batch, n_heads, kv_len, head_dim)`.
 #[derive(Debug)]
@@ -24,9 +23,9 @@ pub(super) fn project(layer: &Layer<'_>, x: &Value, heads: Heads) -> Result<Qkv>
     let normed = |name, x: Value| {
         let Some(epsilon) = heads.qk_norm else { return Result::Ok(x) };
         let gain = layer.at.at(format!("{name}_norm")).constant(graph, "weight")?;
-        Ok(rms_norm(graph, &x, &gain, epsilon))
+        Ok(graph.rms_norm(&x, &gain, epsilon))
     };
-    let of = |name, n| Result::Ok(split(layer, &linear(graph, &layer.at.at(name), x)?, n));
+    let of = |name, n| Result::Ok(split(layer, &graph.linear(&layer.at.at(name), x)?, n));
     let rotated = |x: Value| match layer.angles {
         Some(angles) => angles.rotate(layer.sequence, &x, layer.head_dim),
         None => x,
@@ -70,6 +69,6 @@ fn repeat(layer: &Layer<'_>, x: &Value, n_kv_heads: usize) -> Value {
 /// The output of a layer whose heads give `context (batch, n_heads, q_len, head_dim)`.
 pub(super) fn output(layer: &Layer<'_>, qkv: Qkv, context: &Value) -> Result<Output> {
     let graph = layer.graph();
-    let y = linear(graph, &layer.at.at("output"), &merge(graph, context))?;
+    let y = graph.linear(&layer.at.at("output"), &merge(graph, context))?;
     Ok(Output { y, present: qkv.present })
 }

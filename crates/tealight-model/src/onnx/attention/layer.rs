@@ -1,10 +1,7 @@
 //! What one attention layer is built from, and what it gives.
 
-use super::super::error::{OnnxError, OnnxResult};
-use super::super::graph::{Graph, Value};
-use super::super::parameters::Scope;
 use super::super::position::Angles;
-use super::super::sequence::Sequence;
+use crate::onnx_graph::{Graph, OnnxError, OnnxResult, Scope, Sequence, Value};
 
 /// One attention layer of a model.
 #[derive(Debug)]

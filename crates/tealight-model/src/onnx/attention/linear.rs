@@ -6,13 +6,11 @@
 
 use candle_core::{Device, Tensor};
 
-use super::super::error::OnnxResult;
-use super::super::graph::{Graph, Value};
-use super::super::sequence::FORBIDDEN;
 use super::heads::{self, Qkv};
 use super::layer::{Layer, Output};
 use crate::attention::performer;
 use crate::attention::projection::Heads;
+use crate::onnx_graph::{FORBIDDEN, Graph, OnnxResult, Value};
 
 /// Products of features are raised to this, the smallest normal number of f32, before their logarithm.
 const SMALLEST: f64 = f32::MIN_POSITIVE as f64;

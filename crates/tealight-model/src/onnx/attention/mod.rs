@@ -14,14 +14,13 @@ mod weights;
 
 pub(super) use layer::{Layer, Output};
 
-use super::error::OnnxResult;
-use super::graph::Value;
 use crate::attention as kinds;
 use crate::attention::projection::Heads;
 use crate::attention::score::Score;
 use crate::attention::{
     AttentionConfig, aft_local, aft_simple, entmax15, sparsemax, thresholded, top_k,
 };
+use crate::onnx_graph::{OnnxResult, Value};
 use dense::Scores;
 
 /// Self-attention of `x (batch, q_len, d_model)`.

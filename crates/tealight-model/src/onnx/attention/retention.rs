@@ -2,13 +2,11 @@
 
 use candle_core::{DType, Device, Tensor};
 
-use super::super::error::OnnxResult;
-use super::super::graph::{Type, Value};
-use super::super::layers::linear;
 use super::heads;
 use super::layer::{Layer, Output};
 use crate::attention::projection::Heads;
 use crate::attention::retention;
+use crate::onnx_graph::{OnnxResult, Type, Value};
 
 /// (swish(X W_G) ⊙ GroupNorm((Q Kᵀ ⊙ D) V)) W_O
 pub(super) fn attention(layer: &Layer<'_>, x: &Value) -> OnnxResult<Output> {
@@ -28,9 +26,9 @@ pub(super) fn attention(layer: &Layer<'_>, x: &Value) -> OnnxResult<Output> {
     let ones = Tensor::ones(layer.head_dim, DType::F32, &Device::Cpu)?;
     let ones = at.derived(graph, "ones", &ones)?;
     let context = graph.layer_norm(&context, &ones, None, retention::EPSILON);
-    let gate = linear(graph, &at.at("gate"), x)?;
+    let gate = graph.linear(&at.at("gate"), x)?;
     let gate = graph.mul(&gate, &graph.map("Sigmoid", &gate));
     let gated = graph.mul(&gate, &heads::merge(graph, &context));
-    let y = linear(graph, &at.at("output"), &gated)?;
+    let y = graph.linear(&at.at("output"), &gated)?;
     Ok(Output { y, present: qkv.present })
 }

@@ -2,11 +2,9 @@
 
 use candle_core::Result;
 
-use super::super::error::OnnxResult;
-use super::super::graph::Value;
-use super::super::layers::linear;
 use super::layer::{Layer, Output};
 use super::recurrence::{Recurrence, fading_mean};
+use crate::onnx_graph::{OnnxResult, Value};
 
 /// W_o (σ(r) ⊙ wkv).
 pub(super) fn attention(layer: &Layer<'_>, x: &Value) -> OnnxResult<Output> {
@@ -20,7 +18,7 @@ pub(super) fn attention(layer: &Layer<'_>, x: &Value) -> OnnxResult<Output> {
     let shift = |name: &str| -> Result<Value> {
         let at = at.at(name);
         let change = graph.mul(&graph.sub(x, &previous), &at.constant(graph, "mix")?);
-        linear(graph, &at, &graph.add(&change, &previous))
+        graph.linear(&at, &graph.add(&change, &previous))
     };
     let (key, value) = (shift("key")?, shift("value")?);
     let decay = at.derived(graph, "decay.exp", &at.tensor("decay")?.exp()?)?;
@@ -29,5 +27,5 @@ pub(super) fn attention(layer: &Layer<'_>, x: &Value) -> OnnxResult<Output> {
         Recurrence { key: &key, value: &value, decay: Some(&decay), bonus: Some(&bonus) };
     let context = fading_mean(sequence, &recurrence);
     let gated = graph.mul(&graph.map("Sigmoid", &shift("receptance")?), &context);
-    Ok(Output { y: linear(graph, &at.at("output"), &gated)?, present: None })
+    Ok(Output { y: graph.linear(&at.at("output"), &gated)?, present: None })
 }

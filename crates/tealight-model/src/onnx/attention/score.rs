@@ -2,10 +2,10 @@
 
 use candle_core::Result;
 
-use super::super::graph::Value;
 use super::heads::Qkv;
 use super::layer::Layer;
 use crate::attention::score::Score;
+use crate::onnx_graph::Value;
 
 /// `(batch, n_heads, q_len, kv_len)`
 pub(super) fn scores(layer: &Layer<'_>, score: Score, qkv: &Qkv) -> Result<Value> {

@@ -1,9 +1,8 @@
 //! From a row of scores to a row of weights.
 
-use super::super::graph::{Graph, Type, Value, signed};
-use super::super::sequence::FORBIDDEN;
 use super::dense::Scores;
 use crate::attention::thresholded::Rule;
+use crate::onnx_graph::{FORBIDDEN, Type, Value, signed};
 
 /// Scores this far below the largest of their row have no weight under sparsemax or entmax; lower ones are raised
 /// to it, so that their sums and squares stay small.
@@ -36,14 +35,9 @@ pub(super) fn thresholded(
     let weights = graph.softmax(scores, -1);
     let cut = graph.select(&graph.greater(&weights, &threshold), &weights, &zero);
     match rule {
-        Rule::CutRenormalized => graph.div(&cut, &nonzero(graph, &graph.sum(&cut, -1))),
+        Rule::CutRenormalized => graph.div(&cut, &graph.nonzero(&graph.sum(&cut, -1))),
         Rule::Cut | Rule::ScoreCut => cut,
     }
-}
-
-/// x, with 1 in place of 0.
-pub(super) fn nonzero(graph: &Graph, x: &Value) -> Value {
-    graph.add(x, &graph.cast(&graph.equal(x, &graph.number(0.)), Type::Float))
 }
 
 /// [z − τ]₊, where τ makes the sum 1 (Martins and Astudillo 2016, algorithm 1).

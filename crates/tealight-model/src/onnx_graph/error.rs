@@ -35,7 +35,7 @@ pub type OnnxResult<T> = Result<T, OnnxError>;
 
 impl OnnxError {
     /// `setting` is a key with its value.
-    pub(super) fn unsupported(setting: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub(crate) fn unsupported(setting: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Unsupported { setting: setting.into(), reason: reason.into() }
     }
 }
