@@ -17,12 +17,14 @@
 use candle_nn::VarBuilder;
 
 use super::degenerate::Degenerate;
+use super::onnx::{self, Layer, Output};
 use super::projection::{self, Heads};
 use super::score::Score;
 use super::softmax::{self, Softmax};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention, Reads};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
+use crate::onnx_graph::{OnnxResult, Value};
 
 settings! {
     /// `[model.attention] kind = "local"`
@@ -69,5 +71,10 @@ impl AttentionKind for Config {
     fn degenerate(&self, len: usize) -> Option<Degenerate> {
         let effect = format!("reaches all {len} positions of a sequence");
         (self.window >= len).then(|| Degenerate::softmax("window", &self.window, &effect))
+    }
+
+    fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
+        let (score, window) = (Score::ScaledDot, Some(self.window));
+        onnx::dense::softmax(layer, x, self.heads(), score, window)
     }
 }

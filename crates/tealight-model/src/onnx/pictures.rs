@@ -6,7 +6,6 @@
 use candle_core::{Result, Tensor};
 use tealight_ops::patches::Window;
 
-use super::layers::activation;
 use crate::layers::feed_forward::Activation;
 use crate::onnx_graph::{Graph, Scope, Value, signed};
 use crate::patches::{Grid, PatchesConfig, PictureSize};
@@ -43,7 +42,7 @@ impl Pictures<'_> {
                 for layer in 0..config.layers {
                     let own = own.at(layer);
                     x = convolution(graph, &own, own.tensor("weight")?, kernel, &x)?;
-                    x = activation(graph, Activation::Relu, &graph.max_pool(&x, pool));
+                    x = Activation::Relu.onnx(graph, &graph.max_pool(&x, pool));
                 }
                 x
             }

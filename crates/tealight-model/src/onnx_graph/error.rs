@@ -38,6 +38,14 @@ impl OnnxError {
     pub(crate) fn unsupported(setting: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Unsupported { setting: setting.into(), reason: reason.into() }
     }
+
+    /// A `kind` of the setting `key` that defines no graph.
+    pub(crate) fn unsupported_kind(key: &str, kind: &str) -> Self {
+        Self::unsupported(
+            format!("`{key}` = \"{kind}\""),
+            "this kind defines no graph of operators",
+        )
+    }
 }
 
 impl From<candle_core::Error> for OnnxError {

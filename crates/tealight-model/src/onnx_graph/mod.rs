@@ -45,7 +45,7 @@ const MAX_BYTES: usize = (1 << 31) - (1 << 24);
 
 /// A tensor of the graph, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Value(Rc<str>);
+pub struct Value(Rc<str>);
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub(crate) enum Attribute {
 
 /// The graph.
 #[derive(Debug, Default)]
-pub(crate) struct Graph {
+pub struct Graph {
     nodes: RefCell<Vec<NodeProto>>,
     constants: RefCell<BTreeMap<String, TensorProto>>,
     inputs: RefCell<Vec<ValueInfoProto>>,

@@ -66,7 +66,7 @@ impl Parameters {
 
 /// Parameters under a common prefix.
 #[derive(Clone, Debug)]
-pub(crate) struct Scope<'a> {
+pub struct Scope<'a> {
     parameters: &'a Parameters,
     prefix: String,
 }
@@ -97,6 +97,13 @@ impl<'a> Scope<'a> {
         };
         self.parameters.taken.borrow_mut().insert(name);
         Ok(tensor)
+    }
+
+    /// Counts all of them as taken, for a constant that is computed from them.
+    pub(crate) fn take_all(&self) {
+        let prefix = self.name("");
+        let own = self.parameters.tensors.keys().filter(|name| name.starts_with(&prefix));
+        self.parameters.taken.borrow_mut().extend(own.cloned());
     }
 
     /// A parameter as a constant of the graph.

@@ -2,9 +2,9 @@
 
 use candle_core::Result;
 
-use super::heads::{self, Qkv};
-use super::layer::{Layer, Output};
-use crate::attention::nystrom::{Compat, Config};
+use super::{Compat, Config};
+use crate::attention::onnx::heads::{self, Qkv};
+use crate::attention::onnx::{Layer, Output};
 use crate::attention::projection::Heads;
 use crate::onnx_graph::{Attribute, FORBIDDEN, Graph, OnnxResult, Type, Value, signed};
 
