@@ -67,6 +67,7 @@ def alt(kind, path):
 
 def module_documentation(root, kind):
     """The documentation of the module, with links for readers of a page."""
-    source = (root / f"crates/tealight-model/src/attention/{kind}.rs").read_text()
+    path = root / "crates/tealight-model/src/attention" / kind
+    source = (path / "mod.rs" if path.is_dir() else path.with_suffix(".rs")).read_text()
     text = "\n".join(line[4:] for line in source.splitlines() if line.startswith("//!"))
     return re.sub(r"\[(`[^`\]]+`)\](\([^)]*\))?", r"\1", text)  # links of rustdoc

@@ -54,6 +54,7 @@ pub mod mask;
 mod mode;
 pub mod models;
 pub mod onnx;
+mod onnx_graph;
 pub mod params;
 pub mod patches;
 pub mod position;

@@ -114,7 +114,7 @@ fn every_bidirectional_attention_classifies_pictures_with_every_position() -> Re
             n_built += usize::from(is_built);
             let can = match needs {
                 PositionConfig::Rotary(_) | PositionConfig::Rotary2d(_) => support.rotary,
-                PositionConfig::Alibi | PositionConfig::Relative(_) => support.score_bias,
+                PositionConfig::Alibi(_) | PositionConfig::Relative(_) => support.score_bias,
                 _ => true,
             };
             assert_eq!(is_built, can, "{} with {}", support.kind, needs.kind());

@@ -489,7 +489,7 @@ fn only_relative_schemes_ignore_the_start_of_a_sequence() -> Result<()> {
             config.position,
             PositionConfig::None
                 | PositionConfig::Rotary(_)
-                | PositionConfig::Alibi
+                | PositionConfig::Alibi(_)
                 | PositionConfig::Relative(_)
         );
         assert_eq!(is_same, is_of_distances, "{:?}", config.position);

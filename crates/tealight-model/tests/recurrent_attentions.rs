@@ -5,7 +5,7 @@ use tealight_model::attention::support::Support;
 use tealight_model::attention::{AttentionConfig, performer};
 use tealight_model::embedding::InputSpec;
 use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
-use tealight_model::position::{PositionConfig, rotary};
+use tealight_model::position::{PositionConfig, alibi, rotary};
 use tealight_model::{BuildError, ModelConfig, ParamStore};
 use tealight_ops::testing::device;
 
@@ -29,7 +29,10 @@ fn refused(config: &ModelConfig) -> Vec<String> {
 #[test]
 fn positions_that_act_on_scores_are_refused_by_key() {
     for kind in ["linear", "performer", "rwkv"] {
-        for position in [PositionConfig::Alibi, PositionConfig::Rotary(rotary::Config::default())] {
+        for position in [
+            PositionConfig::Alibi(alibi::Config {}),
+            PositionConfig::Rotary(rotary::Config::default()),
+        ] {
             let config = ModelConfig { position, ..config(kind) };
             assert_eq!(refused(&config), ["model.position.kind", "model.attention.kind"]);
         }

@@ -20,10 +20,13 @@ use tealight_ops::aft;
 
 use super::aft_full::NEAR_ZERO;
 use super::gate::{self, Aft, Gate, PairBiases};
+use super::onnx::gate::{Maps, Taps, gated};
+use super::onnx::{Layer, Output, heads};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::choice::names::names;
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
+use crate::onnx_graph::{OnnxResult, Value};
 
 names! {
     /// Where a filter lies relative to its position.
@@ -76,6 +79,28 @@ impl AttentionKind for Config {
             activations: 2. * n_heads * len,
         };
         gate::cost(spec, spec.n_heads, [q_len, kv_len]) + core
+    }
+
+    fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
+        let (graph, sequence, at) = (layer.graph(), layer.sequence, &layer.at);
+        let Self { kernel_size, alignment } = *self;
+        let filter = reparametrised(at.tensor("w")?, at.tensor("gamma")?, at.tensor("beta")?)?;
+        let filter = at.derived(graph, "filter", &filter)?; // (n_heads, kernel_size)
+        let origin = match alignment {
+            Alignment::Centred => kernel_size / 2,
+            Alignment::Left => kernel_size - 1,
+        };
+        let Taps { tap, inside } = Taps::new(layer, kernel_size, origin);
+        let w = graph.mul(&graph.gather(&filter, &tap, 1), &inside); // (n_heads, q_len, kv_len)
+
+        let Maps { query, key, value } = Maps::project(layer, x)?;
+        let key = graph.unsqueeze(&graph.transpose(&key, [0, 2, 1]), &[2]); // (batch, n_heads, 1, kv_len)
+        let mask = sequence.mask(None);
+        let scores = graph.add(&graph.add(&key, &w), &mask.additive);
+        let value = heads::split(layer, &value, layer.n_heads);
+        let context = graph.matmul(&graph.softmax(&scores, -1), &value);
+        let context = heads::merge(graph, &graph.mul(&context, &mask.reads_any));
+        gated(layer, &query, &context)
     }
 }
 

@@ -20,9 +20,11 @@ use tealight_ops::aft::aft_full;
 use tealight_ops::matmul::matmul_transposed;
 
 use super::gate::{self, Aft, Gate, PairBiases};
+use super::onnx::{self, Layer, Output};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
+use crate::onnx_graph::{OnnxResult, Value};
 
 /// The initial values of w, or of each of its factors.
 pub(super) const NEAR_ZERO: Init = Init::Randn { mean: 0., stdev: 0.01 };
@@ -70,6 +72,22 @@ impl AttentionKind for Config {
             activations: pairs + 2. * d_model * q_len as f64,
         };
         gate::cost(spec, spec.d_model, [q_len, kv_len]) + core
+    }
+
+    fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
+        let (graph, sequence, at) = (layer.graph(), layer.sequence, &layer.at);
+        let rows = |name, positions| -> Result<Value> {
+            Ok(graph.gather(&at.constant(graph, name)?, positions, 0))
+        };
+        // The rank is that of the parameters.
+        let Self { factorised, rank: _ } = *self;
+        let w = if factorised {
+            let v = rows("v", &sequence.keys)?;
+            graph.matmul(&rows("u", &sequence.queries)?, &graph.transpose(&v, [1, 0]))
+        } else {
+            graph.gather(&rows("w", &sequence.queries)?, &sequence.keys, 1)
+        };
+        onnx::gate::of_pairs(layer, x, &w)
     }
 }
 

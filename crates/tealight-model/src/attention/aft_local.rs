@@ -18,10 +18,13 @@ use tealight_ops::aft;
 
 use super::aft_full::NEAR_ZERO;
 use super::gate::{self, Aft, Gate, PairBiases};
+use super::onnx::gate::{Taps, of_pairs};
+use super::onnx::{Layer, Output};
 use super::reduces_to::ReducesTo;
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
+use crate::onnx_graph::{OnnxResult, Value};
 
 settings! {
     /// `[model.attention] kind = "aft_local"`
@@ -67,6 +70,14 @@ impl AttentionKind for Config {
         let effect = format!("= {} gives each pair of all {len} positions a bias", self.window);
         let full = ReducesTo { setting: "window", effect, instead: "AFT-full with a full w" };
         (self.window >= len).then_some(full)
+    }
+
+    fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
+        let (graph, sequence) = (layer.graph(), layer.sequence);
+        let (_max_seq_len, n_taps) = layer.at.tensor("w")?.dims2()?;
+        let band = graph.gather(&layer.at.constant(graph, "w")?, &sequence.queries, 0);
+        let Taps { tap, inside } = Taps::new(layer, n_taps, n_taps / 2);
+        of_pairs(layer, x, &graph.mul(&graph.gather_last(&band, &tap), &inside))
     }
 }
 

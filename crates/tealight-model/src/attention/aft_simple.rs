@@ -16,6 +16,8 @@ use tealight_ops::aft;
 
 use super::decoding::{refuse_score_bias, select_rows};
 use super::gate::{self, Gate};
+use super::onnx::recurrence::{Recurrence, fading_mean};
+use super::onnx::{self, Layer, Output};
 use super::running_mean::RunningMean;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
@@ -24,6 +26,7 @@ use super::{
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::mode::Mode;
+use crate::onnx_graph::{OnnxResult, Value};
 
 settings! {
     /// `[model.attention] kind = "aft_simple"`
@@ -45,6 +48,20 @@ impl AttentionKind for Config {
             activations: 2. * read,
         };
         gate::cost(spec, spec.d_model, [q_len, kv_len]) + core
+    }
+
+    fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
+        let (graph, sequence) = (layer.graph(), layer.sequence);
+        let onnx::gate::Maps { query, key, value } = onnx::gate::Maps::project(layer, x)?;
+        let context = if sequence.causal {
+            let recurrence = Recurrence { key: &key, value: &value, decay: None, bonus: None };
+            fading_mean(sequence, &recurrence)
+        } else {
+            let weights = graph.softmax(&onnx::gate::without_padding(layer, &key), 1);
+            let mean = graph.sum(&graph.mul(&weights, &value), 1); // (batch, 1, d_model)
+            graph.mul(&mean, &onnx::gate::reads_any(layer))
+        };
+        onnx::gate::gated(layer, &query, &context)
     }
 }
 

@@ -16,6 +16,8 @@ use tealight_ops::matmul::matmul;
 use tealight_ops::swap_axes::swap_axes;
 
 use super::cache::{self, KeyValueLayer, LinearMaps};
+use super::onnx::dense::Scores;
+use super::onnx::{self, Layer, Output};
 use super::projection::{self, Heads, Projection, merge_heads, repeat_heads};
 use super::reduces_to::ReducesTo;
 use super::score::{Score, ScoreFunction};
@@ -28,6 +30,7 @@ use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
 use crate::mask::{Mask, causal_mask};
 use crate::mode::Mode;
+use crate::onnx_graph::{OnnxResult, Value};
 
 /// A kind that turns each row of scores into weights. The layer keeps its settings.
 pub(super) trait DenseKind: fmt::Debug + Clone + Send + Sync + 'static {
@@ -52,6 +55,12 @@ pub(super) trait DenseKind: fmt::Debug + Clone + Send + Sync + 'static {
     fn reduces_to(&self, _len: usize) -> Option<ReducesTo> {
         None
     }
+
+    /// The weights in a graph of ONNX, `(batch, n_heads, q_len, kv_len)`: zero where forbidden, and anything in a row
+    /// that may read nothing. `None`: the kind has no such graph.
+    fn onnx_weights(&self, _scores: &Scores<'_>) -> Option<Value> {
+        None
+    }
 }
 
 impl<K: DenseKind> AttentionKind for K {
@@ -66,6 +75,11 @@ impl<K: DenseKind> AttentionKind for K {
 
     fn reduces_to(&self, len: usize) -> Option<ReducesTo> {
         DenseKind::reduces_to(self, len)
+    }
+
+    fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
+        let weights = |scores: &Scores<'_>| self.onnx_weights(scores);
+        onnx::dense::attention(layer, x, Heads::default(), self.score(), None, weights)
     }
 }
 

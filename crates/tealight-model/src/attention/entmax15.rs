@@ -17,8 +17,10 @@
 use candle_core::{Result, Tensor};
 
 use super::dense::DenseKind;
+use super::onnx::dense::{Rows, Scores};
 use super::score::Score;
 use crate::choice::settings::settings;
+use crate::onnx_graph::{Type, Value};
 
 settings! {
     /// `[model.attention] kind = "entmax15"`
@@ -35,5 +37,22 @@ impl DenseKind for Config {
 
     fn weights(&self, scores: &Tensor) -> Result<Tensor> {
         tealight_ops::entmax::entmax15(scores)
+    }
+
+    /// [z/2 − τ]₊² (algorithm 2 of Peters et al.).
+    fn onnx_weights(&self, scores: &Scores<'_>) -> Option<Value> {
+        let graph = scores.graph;
+        let Rows { z, sorted, count } = Rows::new(scores, 0.5);
+        let mean = graph.div(&graph.cumulative(&sorted, -1), &count);
+        let squares = graph.cumulative(&graph.mul(&sorted, &sorted), -1);
+        let spread = graph.sub(&squares, &graph.mul(&count, &graph.mul(&mean, &mean)));
+        let rest = graph.div(&graph.sub(&graph.number(1.), &spread), &count);
+        let root = graph.map("Sqrt", &graph.map("Relu", &rest));
+        let taus = graph.sub(&mean, &root); // τ, if the k largest had a weight
+        // The τ of the largest k that τ₍ₖ₎ ≤ z₍ₖ₎ allows.
+        let allowed = graph.cast(&graph.not(&graph.greater(&taus, &sorted)), Type::Int);
+        let last = graph.sub(&graph.sum(&allowed, -1), &graph.int(1));
+        let part = graph.map("Relu", &graph.sub(&z, &graph.gather_last(&taus, &last)));
+        Some(graph.mul(&part, &part))
     }
 }

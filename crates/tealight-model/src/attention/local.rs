@@ -16,6 +16,7 @@
 
 use candle_nn::VarBuilder;
 
+use super::onnx::{self, Layer, Output};
 use super::projection::{self, Heads};
 use super::reduces_to::ReducesTo;
 use super::score::Score;
@@ -23,6 +24,7 @@ use super::softmax::{self, Softmax};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention, Reads};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
+use crate::onnx_graph::{OnnxResult, Value};
 
 settings! {
     /// `[model.attention] kind = "local"`
@@ -69,5 +71,10 @@ impl AttentionKind for Config {
     fn reduces_to(&self, len: usize) -> Option<ReducesTo> {
         let effect = format!("reaches all {len} positions of a sequence");
         (self.window >= len).then(|| ReducesTo::softmax("window", &self.window, &effect))
+    }
+
+    fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
+        let (score, window) = (Score::ScaledDot, Some(self.window));
+        onnx::dense::softmax(layer, x, self.heads(), score, window)
     }
 }

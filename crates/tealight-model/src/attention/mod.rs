@@ -3,6 +3,7 @@
 //! The interface is the whole sub-layer with its projections: `(batch, q_len, d_model)` → the same shape. A
 //! kind is a file with a `Config` that implements [`AttentionKind`] and a layer that implements
 //! [`Attention`], and it is registered here by `pub mod` and a documented variant of [`AttentionConfig`].
+//! A kind whose graph of ONNX is long is a folder, with that graph in `onnx.rs`.
 
 pub mod aft_conv;
 pub mod aft_full;
@@ -16,6 +17,7 @@ mod gate;
 pub mod linear;
 pub mod local;
 pub mod nystrom;
+pub(crate) mod onnx;
 pub mod performer;
 pub(crate) mod projection;
 pub mod reduces_to;
@@ -45,6 +47,8 @@ use crate::choice::choice;
 use crate::error::BuildResult;
 use crate::mask::Mask;
 use crate::mode::Mode;
+use crate::onnx_graph::{OnnxError, OnnxResult, Value};
+use onnx::{Layer, Output};
 
 choice! {
     /// `[model.attention]`: how a position reads from the others.
@@ -121,6 +125,21 @@ impl AttentionConfig {
     pub fn n_kv_heads(&self) -> Option<usize> {
         self.settings().n_kv_heads()
     }
+
+    /// As [`AttentionKind::onnx`].
+    pub(crate) fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Output> {
+        let (key, kind) = ("model.attention.kind", self.kind());
+        let output = self
+            .settings()
+            .onnx(layer, x)?
+            .ok_or_else(|| OnnxError::unsupported_kind(key, kind))?;
+        if layer.past.is_some() && output.present.is_none() {
+            let reason = "the inputs `past_key_values` hold keys and values, and its state is another; export it \
+                          without a cache";
+            return Err(OnnxError::unsupported(format!("a cache of `{key}` = \"{kind}\""), reason));
+        }
+        Ok(output)
+    }
 }
 
 /// The settings of one kind of attention.
@@ -149,6 +168,12 @@ pub trait AttentionKind: fmt::Debug {
     /// Why the layer is another kind of attention on sequences of at most `len` positions; `None` if it is not.
     fn reduces_to(&self, _len: usize) -> Option<ReducesTo> {
         None
+    }
+
+    /// Adds the layer as self-attention of `x (batch, q_len, d_model)` to a graph of ONNX. `None`: the kind has no such
+    /// graph, and the export refuses it by its name.
+    fn onnx(&self, _layer: &Layer<'_>, _x: &Value) -> OnnxResult<Option<Output>> {
+        Ok(None)
     }
 }
 

@@ -26,9 +26,12 @@ use tealight_ops::linear::linear;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::linear::{self, FeatureMap, LinearAttention};
+use super::onnx::{Layer, Output, heads};
+use super::projection::Heads;
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
+use crate::onnx_graph::{OnnxResult, Value};
 
 /// A bound on memory and time that the cost estimate does not count: each feature holds head_dim numbers, and
 /// making it orthogonal takes head_dim² steps.
@@ -71,6 +74,19 @@ impl AttentionKind for Config {
         };
         linear::cost(self.n_random_features, spec, [q_len, kv_len]) + features
     }
+
+    fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
+        let (graph, at) = (layer.graph(), &layer.at);
+        let scale = (layer.head_dim as f64).powf(-0.25);
+        let omega = Tensor::new(omega(self, layer.head_dim, at.prefix()), &Device::Cpu)?;
+        let omega = at.derived(graph, "omega", &(omega.t()? * scale)?)?; // (head_dim, n_random_features)
+        let qkv = heads::project(layer, x, Heads::default())?;
+        let square = graph.sum(&graph.mul(&qkv.key, &qkv.key), -1);
+        let half_square = graph.scale(&square, 0.5 * scale * scale);
+        let log_key = graph.sub(&graph.matmul(&qkv.key, &omega), &half_square);
+        let logs = [graph.matmul(&qkv.query, &omega), log_key];
+        linear::onnx::average(layer, qkv, &logs)
+    }
 }
 
 /// ωᵣᵀ x − |x|²/2
@@ -108,7 +124,7 @@ impl FeatureMap for RandomFeatures {
 }
 
 /// ω of the layer with this name: `n_random_features` vectors of `head_dim`.
-pub(crate) fn omega(config: &Config, head_dim: usize, layer: &str) -> Vec<Vec<f64>> {
+fn omega(config: &Config, head_dim: usize, layer: &str) -> Vec<Vec<f64>> {
     let name = if layer.is_empty() { "omega".to_owned() } else { format!("{layer}.omega") };
     let stream = Stream::new(0, Purpose::Initialisation).fork_name(&name);
     let m = config.n_random_features;

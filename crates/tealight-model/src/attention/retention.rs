@@ -24,7 +24,7 @@
 //! Score biases are refused, as there is no softmax. Dropout acts on the gated context. Padded positions add
 //! nothing to S, but S decays there as everywhere.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::activation::Function;
 use tealight_ops::gate::gated;
@@ -32,6 +32,7 @@ use tealight_ops::norm::layer_norm;
 use tealight_ops::retention::{self, retention};
 
 use super::decoding::{refuse_score_bias, select_rows};
+use super::onnx::{Layer, Output, heads};
 use super::projection::{self, Heads, Projection, merge_heads};
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
@@ -43,9 +44,10 @@ use crate::layers::dropout::Dropout;
 use crate::layers::linear::{Bias, Linear};
 use crate::mask::Mask;
 use crate::mode::Mode;
+use crate::onnx_graph::{OnnxResult, Type, Value};
 
 /// ε of GroupNorm.
-pub(crate) const EPSILON: f64 = 1e-5;
+const EPSILON: f64 = 1e-5;
 
 settings! {
     /// `[model.attention] kind = "retention"`
@@ -80,10 +82,34 @@ impl AttentionKind for Config {
         };
         projection::cost(spec, [q_len, kv_len]) + core
     }
+
+    /// In the parallel form, eq. (5).
+    fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
+        let (graph, sequence, at) = (layer.graph(), layer.sequence, &layer.at);
+        let qkv = heads::project(layer, x, Heads::default())?;
+        let scale = 1. / (layer.head_dim as f64).sqrt();
+        let scores = graph.matmul_transposed(&graph.scale(&qkv.query, scale), &qkv.key);
+        let logs: Vec<f64> = gamma(layer.n_heads).iter().map(|gamma| gamma.ln()).collect();
+        let logs = Tensor::new(logs, &Device::Cpu)?.reshape((layer.n_heads, 1, 1))?;
+        let logs = at.derived(graph, "gamma.ln", &logs)?;
+        // γ^(n−m); the future is masked.
+        let past = graph.max(&graph.map("Neg", &sequence.distances()), &graph.int(0));
+        let decay = graph.exp(&graph.mul(&logs, &graph.cast(&past, Type::Float)));
+        let weights = graph.mul(&scores, &decay);
+        let weights = graph.select(&sequence.mask(None).allowed, &weights, &graph.number(0.));
+        let context = graph.matmul(&weights, &qkv.value);
+        let ones = Tensor::ones(layer.head_dim, DType::F32, &Device::Cpu)?;
+        let context = graph.layer_norm(&context, &at.derived(graph, "ones", &ones)?, None, EPSILON);
+        let gate = graph.linear(&at.at("gate"), x)?;
+        let gate = graph.mul(&gate, &graph.map("Sigmoid", &gate));
+        let gated = graph.mul(&gate, &heads::merge(graph, &context));
+        let y = graph.linear(&at.at("output"), &gated)?;
+        Ok(Some(Output { y, present: qkv.present }))
+    }
 }
 
 /// γ of each head, eq. (8).
-pub(crate) fn gamma(n_heads: usize) -> Vec<f64> {
+fn gamma(n_heads: usize) -> Vec<f64> {
     (0..n_heads).map(|head| 1. - (-5. - head as f64).exp2()).collect()
 }
 

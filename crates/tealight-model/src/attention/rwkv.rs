@@ -32,6 +32,8 @@ use tealight_ops::activation::sigmoid;
 use tealight_ops::wkv::{self, wkv};
 
 use super::decoding::{refuse_score_bias, select_rows};
+use super::onnx::recurrence::{Recurrence, fading_mean};
+use super::onnx::{Layer, Output};
 use super::projection;
 use super::running_mean::RunningMean;
 use super::{
@@ -42,6 +44,7 @@ use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
+use crate::onnx_graph::{OnnxResult, Value};
 use crate::params::init::Initializer;
 
 settings! {
@@ -78,6 +81,29 @@ impl AttentionKind for Config {
             activations: (3. * 3. + 3.) * d_model * q_len as f64,
         };
         projection::cost(spec, [q_len, kv_len]) + core
+    }
+
+    fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
+        let (graph, sequence, at) = (layer.graph(), layer.sequence, &layer.at);
+        // x_{t−1}, zero where it is padding or before the first position
+        let real = graph.unsqueeze(&sequence.real_keys(), &[2]);
+        let kept = graph.slice(&graph.mul(x, &real), 1, [0, -1, 1]);
+        let first = graph.scale(&graph.slice(x, 1, [0, 1, 1]), 0.);
+        let previous = graph.concat(&[&first, &kept], 1);
+        let shift = |name: &str| -> Result<Value> {
+            let at = at.at(name);
+            let change = graph.mul(&graph.sub(x, &previous), &at.constant(graph, "mix")?);
+            graph.linear(&at, &graph.add(&change, &previous))
+        };
+        let (key, value) = (shift("key")?, shift("value")?);
+        let decay = at.derived(graph, "decay.exp", &at.tensor("decay")?.exp()?)?;
+        let bonus = at.constant(graph, "bonus")?;
+        let recurrence =
+            Recurrence { key: &key, value: &value, decay: Some(&decay), bonus: Some(&bonus) };
+        let context = fading_mean(sequence, &recurrence);
+        let gated = graph.mul(&graph.map("Sigmoid", &shift("receptance")?), &context);
+        let y = graph.linear(&at.at("output"), &gated)?;
+        Ok(Some(Output { y, present: None }))
     }
 }
 

@@ -19,6 +19,7 @@ use tealight_ops::attention::{Layout, Options, attention, weights};
 
 use super::cache::{self, KeyValueLayer, LinearMaps};
 use super::dense::{self, DenseKind};
+use super::onnx::{self, Layer, Output};
 use super::projection::{self, Heads, Projection, concat_heads};
 use super::score::{Score, ScoreFunction};
 use super::{
@@ -31,6 +32,7 @@ use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
 use crate::mask::Mask;
 use crate::mode::Mode;
+use crate::onnx_graph::{OnnxResult, Value};
 
 settings! {
     /// `[model.attention] kind = "softmax"`
@@ -75,6 +77,10 @@ impl AttentionKind for Config {
 
     fn n_kv_heads(&self) -> Option<usize> {
         self.n_kv_heads
+    }
+
+    fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
+        onnx::dense::softmax(layer, x, self.heads(), self.score, None)
     }
 }
 

@@ -17,8 +17,10 @@
 use candle_core::{Result, Tensor};
 
 use super::dense::DenseKind;
+use super::onnx::dense::{Rows, Scores};
 use super::score::Score;
 use crate::choice::settings::settings;
+use crate::onnx_graph::{Type, Value};
 
 settings! {
     /// `[model.attention] kind = "sparsemax"`
@@ -35,5 +37,19 @@ impl DenseKind for Config {
 
     fn weights(&self, scores: &Tensor) -> Result<Tensor> {
         tealight_ops::entmax::sparsemax(scores)
+    }
+
+    /// [z − τ]₊ (algorithm 1 of the paper).
+    fn onnx_weights(&self, scores: &Scores<'_>) -> Option<Value> {
+        let graph = scores.graph;
+        let Rows { z, sorted, count } = Rows::new(scores, 1.);
+        let sums = graph.cumulative(&sorted, -1);
+        // k counts while 1 + k z₍ₖ₎ > Σ of the k largest.
+        let least = graph.add(&graph.mul(&count, &sorted), &graph.number(1.));
+        let support = graph.cast(&graph.greater(&least, &sums), Type::Float);
+        let n = graph.sum(&support, -1);
+        let sum = graph.sum(&graph.mul(&sorted, &support), -1);
+        let tau = graph.div(&graph.sub(&sum, &graph.number(1.)), &n);
+        Some(graph.map("Relu", &graph.sub(&z, &tau)))
     }
 }

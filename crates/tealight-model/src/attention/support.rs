@@ -48,14 +48,14 @@ impl Support {
         let bidirectional = can(Reads::Everything, &none)?;
         let causal = can(Reads::Past, &none)?;
         let own = if bidirectional { Reads::Everything } else { Reads::Past };
-        let rotary = PositionConfig::default_of("rotary").unwrap_or_default();
+        let position = |kind| PositionConfig::default_of(kind).unwrap_or_default();
         Ok(Some(Self {
             kind: config.kind(),
             bidirectional,
             causal,
             cross: can(Reads::Memory, &none)?,
-            rotary: can(own, &rotary)?,
-            score_bias: can(own, &PositionConfig::Alibi)?,
+            rotary: can(own, &position("rotary"))?,
+            score_bias: can(own, &position("alibi"))?,
             packed: builds(&config, own, &none, true)?,
             time: growth(&config, own, |cost| cost.flops),
             memory: growth(&config, own, |cost| cost.activations + cost.parameters),

@@ -17,12 +17,14 @@ use candle_core::{Result, Tensor};
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
 use super::dense::DenseKind;
+use super::onnx::dense::Scores;
 use super::reduces_to::ReducesTo;
 use super::score::Score;
 use super::{AttentionSpec, RowSum};
 use crate::choice::names::names;
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
+use crate::onnx_graph::{FORBIDDEN, Value};
 
 settings! {
     /// `[model.attention] kind = "thresholded"`
@@ -85,5 +87,21 @@ impl DenseKind for Config {
     /// A row may have no weight left.
     fn row_sum(&self) -> RowSum {
         RowSum::AtMostOne
+    }
+
+    fn onnx_weights(&self, s: &Scores<'_>) -> Option<Value> {
+        let Scores { graph, matrix: scores, .. } = s;
+        let (threshold, zero) = (graph.number(self.threshold), graph.number(0.));
+        if self.rule == Rule::ScoreCut {
+            let kept = graph.and(&graph.greater(scores, &threshold), &s.mask.allowed);
+            let weights = graph.softmax(&graph.select(&kept, scores, &graph.number(FORBIDDEN)), -1);
+            return Some(graph.select(&kept, &weights, &zero));
+        }
+        let weights = graph.softmax(scores, -1);
+        let cut = graph.select(&graph.greater(&weights, &threshold), &weights, &zero);
+        Some(match self.rule {
+            Rule::CutRenormalized => graph.div(&cut, &graph.nonzero(&graph.sum(&cut, -1))),
+            Rule::Cut | Rule::ScoreCut => cut,
+        })
     }
 }

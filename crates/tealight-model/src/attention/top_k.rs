@@ -15,10 +15,12 @@ use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 
 use super::AttentionSpec;
 use super::dense::DenseKind;
+use super::onnx::dense::Scores;
 use super::reduces_to::ReducesTo;
 use super::score::Score;
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
+use crate::onnx_graph::{FORBIDDEN, Value, signed};
 
 settings! {
     /// `[model.attention] kind = "top_k"`
@@ -46,5 +48,13 @@ impl DenseKind for Config {
     fn reduces_to(&self, len: usize) -> Option<ReducesTo> {
         let effect = format!("keeps all {len} positions of a sequence");
         (self.k >= len).then(|| ReducesTo::softmax("k", &self.k, &effect))
+    }
+
+    fn onnx_weights(&self, scores: &Scores<'_>) -> Option<Value> {
+        let Scores { graph, matrix: scores, kv_len, .. } = scores;
+        let k = graph.min(&graph.int(signed(self.k)), kv_len);
+        let [values, places] = graph.top(scores, &k);
+        let nothing = graph.expand(&graph.number(FORBIDDEN), &graph.map("Shape", scores));
+        Some(graph.softmax(&graph.scatter_last(&nothing, &places, &values), -1))
     }
 }

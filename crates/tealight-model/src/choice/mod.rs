@@ -55,7 +55,8 @@ pub trait Choice: Sized {
 ///
 /// `enum Name = "kind" { … }` also implements `Default`: that kind with all its settings at their defaults.
 /// `enum Name: Trait { … }`, where every `Config` implements `Trait`, also generates
-/// `Name::settings`, which returns the settings as `&dyn Trait`.
+/// `Name::settings`, which returns the settings as `&dyn Trait`; those of a variant that holds nothing are
+/// [`NoSettings`](crate::choice::NoSettings).
 ///
 /// ```
 /// tealight_model::settings! {
@@ -85,13 +86,13 @@ macro_rules! choice {
     (
         $(#[doc = $about:literal])*
         $vis:vis enum $name:ident : $settings:ident $(= $default:literal)? {
-            $($(#[doc = $doc:literal])* $kind:literal => $variant:ident ($config:ty)),+ $(,)?
+            $($(#[doc = $doc:literal])* $kind:literal => $variant:ident $(($config:ty))?),+ $(,)?
         }
     ) => {
         $crate::choice! {
             $(#[doc = $about])*
             $vis enum $name $(= $default)? {
-                $($(#[doc = $doc])* $kind => $variant ($config)),+
+                $($(#[doc = $doc])* $kind => $variant $(($config))?),+
             }
         }
 
@@ -99,7 +100,9 @@ macro_rules! choice {
             /// The settings of this value's kind, behind the trait that all kinds implement.
             $vis fn settings(&self) -> &dyn $settings {
                 match self {
-                    $(Self::$variant(config) => config),+
+                    $(Self::$variant $(($crate::choice!(@named config, $config)))? => {
+                        $crate::choice!(@settings $(config, $config)?)
+                    })+
                 }
             }
         }
@@ -187,6 +190,17 @@ macro_rules! choice {
                 $crate::choice::deserialize(deserializer)
             }
         }
+    };
+
+    (@named $name:ident, $config:ty) => {
+        $name
+    };
+
+    (@settings) => {
+        &$crate::choice::NoSettings {}
+    };
+    (@settings $name:ident, $config:ty) => {
+        $name
     };
 
     (@fields) => {

@@ -21,7 +21,7 @@ use super::{HfError, HfResult};
 use crate::choice::names::{Named as _, names};
 use crate::config::ModelConfig;
 use crate::layers::classifier_head::{ClassifierHead, DenseHead, HeadActivation};
-use crate::layers::feed_forward::FeedForwardConfig;
+use crate::layers::feed_forward::{FeedForwardConfig, GluConfig, MlpConfig};
 use crate::models::read_out::ReadOut;
 
 /// The number of labels that a `config.json` without names has.
@@ -122,11 +122,15 @@ impl HeadClass {
 
 impl DenseOfFirst {
     fn activation(&self, config: &ModelConfig) -> HeadActivation {
-        self.activation.unwrap_or(match &config.feed_forward {
-            FeedForwardConfig::Mlp(mlp) => mlp.activation.into(),
-            FeedForwardConfig::Glu(glu) => glu.activation.into(),
-            FeedForwardConfig::None => DenseHead::default().activation,
-        })
+        let of_blocks = if let FeedForwardConfig::Mlp(MlpConfig { activation, .. })
+        | FeedForwardConfig::Glu(GluConfig { activation, .. }) =
+            config.feed_forward
+        {
+            activation.into()
+        } else {
+            DenseHead::default().activation
+        };
+        self.activation.unwrap_or(of_blocks)
     }
 
     pub(super) fn read(

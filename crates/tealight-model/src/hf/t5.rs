@@ -203,24 +203,21 @@ fn relative_position(config: &ModelConfig, rules: &mut Rules) -> relative::Confi
 }
 
 fn feed_forward(config: &ModelConfig, rules: &mut Rules) -> String {
-    match config.feed_forward {
-        FeedForwardConfig::Mlp(MlpConfig { activation, .. }) => {
-            keys::activation_name(activation).to_owned()
-        }
-        FeedForwardConfig::Glu(GluConfig { activation, .. }) => {
-            // "gated-gelu" means the tanh approximation.
-            let has = "\"gelu_tanh\" for GEGLU";
-            let key = "model.feed_forward.activation";
-            rules.check(activation != Activation::Gelu, key, "\"gelu\"", has);
-            match activation {
-                Activation::GeluTanh => "gated-gelu".to_owned(),
-                other => format!("gated-{}", keys::activation_name(other)),
-            }
-        }
-        FeedForwardConfig::None => {
-            rules.check(false, "model.feed_forward.kind", "\"none\"", "\"mlp\" or \"glu\"");
-            String::new()
-        }
+    if let FeedForwardConfig::Mlp(MlpConfig { activation, .. }) = config.feed_forward {
+        return keys::activation_name(activation).to_owned();
+    }
+    let FeedForwardConfig::Glu(GluConfig { activation, .. }) = config.feed_forward else {
+        let kind = format!("\"{}\"", config.feed_forward.kind());
+        rules.check(false, "model.feed_forward.kind", &kind, "\"mlp\" or \"glu\"");
+        return String::new();
+    };
+    // "gated-gelu" means the tanh approximation.
+    let has = "\"gelu_tanh\" for GEGLU";
+    let key = "model.feed_forward.activation";
+    rules.check(activation != Activation::Gelu, key, "\"gelu\"", has);
+    match activation {
+        Activation::GeluTanh => "gated-gelu".to_owned(),
+        other => format!("gated-{}", keys::activation_name(other)),
     }
 }
 

@@ -23,7 +23,7 @@ use tealight_ops::activation::Function;
 use super::dropout::Dropout;
 use super::feed_forward::Activation;
 use super::linear::{Bias, Linear};
-use super::norm::{Norm, NormConfig};
+use super::norm::{BoxNorm, NormConfig};
 use crate::choice::choice;
 use crate::choice::names::{Named as _, names};
 use crate::choice::settings::settings;
@@ -135,7 +135,7 @@ struct Dense {
     dropout: Option<Dropout>,
     map: Linear,
     activation: HeadActivation,
-    norm: Option<Norm>,
+    norm: Option<BoxNorm>,
 }
 
 impl ClassifierHead {

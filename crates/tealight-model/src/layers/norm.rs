@@ -9,17 +9,20 @@
 //!
 //! Both use `tealight_ops::norm`, because Candle's own layers have no backward on contiguous input.
 
+use std::fmt;
+
 use candle_core::{Result, Tensor};
 use candle_nn::{VarBuilder, init};
 use tealight_ops::norm::{layer_norm, rms_norm};
 
-use crate::choice::choice;
 use crate::choice::settings::settings;
+use crate::choice::{NoSettings, choice};
 use crate::error::{BuildError, BuildResult};
+use crate::onnx_graph::{Graph, OnnxError, OnnxResult, Scope, Value};
 
 choice! {
     /// `[model.norm]`: the normalisation of the residual stream.
-    pub enum NormConfig = "layer_norm" {
+    pub enum NormConfig: NormKind = "layer_norm" {
         /// Zero mean, unit variance, then scale and shift (Ba et al. 2016).
         "layer_norm" => LayerNorm(LayerNormConfig),
         /// Unit root mean square, then scale (Zhang & Sennrich 2019).
@@ -45,42 +48,107 @@ settings! {
     }
 }
 
-/// A built normalisation.
-#[derive(Debug)]
-pub(crate) enum Norm {
-    Layer { weight: Tensor, bias: Option<Tensor>, epsilon: f64 },
-    Rms { weight: Tensor, epsilon: f64 },
-    Identity,
+/// The settings of one kind of norm.
+pub trait NormKind: fmt::Debug {
+    /// Builds the normalisation of vectors of width `d_model`, or refuses settings by their keys.
+    fn build(&self, d_model: usize, vb: &VarBuilder<'_>) -> BuildResult<BoxNorm>;
+
+    /// Adds the norm of `x (.., d_model)` to a graph of ONNX, with the parameters at `at`. `None`: the kind has no
+    /// such graph, and the export refuses it by its name.
+    fn onnx(&self, _graph: &Graph, _at: &Scope<'_>, _x: &Value) -> OnnxResult<Option<Value>> {
+        Ok(None)
+    }
 }
 
-impl Norm {
+/// A built norm of any kind.
+pub type BoxNorm = Box<dyn Norm>;
+
+/// A built norm.
+pub trait Norm: fmt::Debug + Send + Sync {
     /// `(.., d_model)` → `(.., d_model)`
-    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        match self {
-            Self::Layer { weight, bias, epsilon } => layer_norm(x, weight, bias.as_ref(), *epsilon),
-            Self::Rms { weight, epsilon } => rms_norm(x, weight, *epsilon),
-            Self::Identity => Ok(x.clone()),
-        }
-    }
+    fn forward(&self, x: &Tensor) -> Result<Tensor>;
 }
 
 impl NormConfig {
     /// Builds the normalisation of vectors of width `d_model`.
-    pub(crate) fn build(&self, d_model: usize, vb: &VarBuilder<'_>) -> BuildResult<Norm> {
-        let weight = || vb.get_with_hints(d_model, "weight", init::ONE);
-        Ok(match *self {
-            Self::None => Norm::Identity,
-            Self::LayerNorm(LayerNormConfig { epsilon, bias }) => {
-                check_epsilon("model.norm.epsilon", epsilon)?;
-                let shift = || vb.get_with_hints(d_model, "bias", init::ZERO);
-                let bias = bias.then(shift).transpose()?;
-                Norm::Layer { weight: weight()?, bias, epsilon }
-            }
-            Self::RmsNorm(RmsNormConfig { epsilon }) => {
-                check_epsilon("model.norm.epsilon", epsilon)?;
-                Norm::Rms { weight: weight()?, epsilon }
-            }
-        })
+    pub(crate) fn build(&self, d_model: usize, vb: &VarBuilder<'_>) -> BuildResult<BoxNorm> {
+        self.settings().build(d_model, vb)
+    }
+
+    /// As [`NormKind::onnx`].
+    pub(crate) fn onnx(&self, graph: &Graph, at: &Scope<'_>, x: &Value) -> OnnxResult<Value> {
+        let y = self.settings().onnx(graph, at, x)?;
+        y.ok_or_else(|| OnnxError::unsupported_kind("model.norm.kind", self.kind()))
+    }
+}
+
+impl NormKind for LayerNormConfig {
+    fn build(&self, d_model: usize, vb: &VarBuilder<'_>) -> BuildResult<BoxNorm> {
+        let Self { epsilon, bias } = *self;
+        check_epsilon("model.norm.epsilon", epsilon)?;
+        let bias = bias.then(|| vb.get_with_hints(d_model, "bias", init::ZERO)).transpose()?;
+        let weight = vb.get_with_hints(d_model, "weight", init::ONE)?;
+        Ok(Box::new(LayerNorm { weight, bias, epsilon }))
+    }
+
+    fn onnx(&self, graph: &Graph, at: &Scope<'_>, x: &Value) -> OnnxResult<Option<Value>> {
+        let weight = at.constant(graph, "weight")?;
+        let bias = self.bias.then(|| at.constant(graph, "bias")).transpose()?;
+        Ok(Some(graph.layer_norm(x, &weight, bias.as_ref(), self.epsilon)))
+    }
+}
+
+#[derive(Debug)]
+struct LayerNorm {
+    weight: Tensor,
+    bias: Option<Tensor>,
+    epsilon: f64,
+}
+
+impl Norm for LayerNorm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        layer_norm(x, &self.weight, self.bias.as_ref(), self.epsilon)
+    }
+}
+
+impl NormKind for RmsNormConfig {
+    fn build(&self, d_model: usize, vb: &VarBuilder<'_>) -> BuildResult<BoxNorm> {
+        check_epsilon("model.norm.epsilon", self.epsilon)?;
+        let weight = vb.get_with_hints(d_model, "weight", init::ONE)?;
+        Ok(Box::new(RmsNorm { weight, epsilon: self.epsilon }))
+    }
+
+    fn onnx(&self, graph: &Graph, at: &Scope<'_>, x: &Value) -> OnnxResult<Option<Value>> {
+        Ok(Some(graph.rms_norm(x, &at.constant(graph, "weight")?, self.epsilon)))
+    }
+}
+
+#[derive(Debug)]
+struct RmsNorm {
+    weight: Tensor,
+    epsilon: f64,
+}
+
+impl Norm for RmsNorm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        rms_norm(x, &self.weight, self.epsilon)
+    }
+}
+
+/// The kind `none`: y = x.
+impl NormKind for NoSettings {
+    fn build(&self, _d_model: usize, _vb: &VarBuilder<'_>) -> BuildResult<BoxNorm> {
+        Ok(Box::new(Self {}))
+    }
+
+    fn onnx(&self, _graph: &Graph, _at: &Scope<'_>, x: &Value) -> OnnxResult<Option<Value>> {
+        Ok(Some(x.clone()))
+    }
+}
+
+impl Norm for NoSettings {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(x.clone())
     }
 }
 

@@ -12,11 +12,10 @@ use std::ops::Add;
 
 use crate::attention::{AttentionCost, Reads};
 use crate::config::ModelConfig;
-use crate::layers::feed_forward::FeedForwardConfig;
+use crate::layers::feed_forward::FeedForwardCost;
 use crate::mode::Activations;
 use crate::params::ParamStore;
 use crate::params::init::Initializer;
-use crate::position::PositionConfig;
 use crate::transformer::spec::StackSpec;
 
 /// The estimate for one sequence.
@@ -209,7 +208,7 @@ impl Estimate {
     /// network of the last block has activations at these only.
     pub(super) fn read_at(config: &ModelConfig, positions: usize, n_read: usize) -> Self {
         let all = Self::single_stack(config, positions);
-        let of_position = FeedForwardEstimate::new(config).activations;
+        let of_position = feed_forward_cost(config).activations;
         let skipped = positions.saturating_sub(n_read) as f64 * of_position;
         // Activation checkpointing keeps the inner activations of one block at a time. Of several, the last is not the
         // largest.
@@ -234,7 +233,7 @@ impl Estimate {
         let (d_model, n_layers) = (config.d_model as f64, stack.n_layers as f64);
         let attention = attention_cost(config, stack, lens);
         let n_attentions = if stack.cross_attention.is_some() { 2. } else { 1. };
-        let network = FeedForwardEstimate::new(config);
+        let network = feed_forward_cost(config);
         let of_position = n_attentions * 2. * d_model + network.activations;
         let (seq_len, ends) = (lens[0] as f64, 2. * d_model);
         let blocks = attention.activations + seq_len * n_layers * of_position;
@@ -242,7 +241,11 @@ impl Estimate {
         Self {
             parameters: attention.parameters
                 + n_layers * network.parameters
-                + position_table(config, stack.max_seq_len),
+                + config.position.settings().n_parameters(
+                    config.d_model,
+                    config.n_heads,
+                    stack.max_seq_len,
+                ),
             activations: seq_len * ends + blocks,
             recomputed: seq_len * ends + between + blocks / n_layers.max(1.),
         }
@@ -261,42 +264,11 @@ impl Add for Estimate {
     }
 }
 
-/// What one feed-forward network needs.
-struct FeedForwardEstimate {
-    /// Scalars in its matrices.
-    parameters: f64,
-    /// Activations at one position: its norm, its residual sum and the inner ones.
-    activations: f64,
-}
-
-impl FeedForwardEstimate {
-    fn new(config: &ModelConfig) -> Self {
-        let d_model = config.d_model as f64;
-        let d_ff = config.feed_forward.d_ff(config.d_model).unwrap_or(0) as f64;
-        let (n_maps, n_inner) = match config.feed_forward {
-            // Maps: up, down. Inner activations: the input of φ.
-            FeedForwardConfig::Mlp(_) => (2., 1.),
-            // Maps: gate, up, down. Inner activations: the gate, the gated values, their product.
-            FeedForwardConfig::Glu(_) => (3., 3.),
-            FeedForwardConfig::None => (0., 0.),
-        };
-        Self { parameters: n_maps * d_model * d_ff, activations: 2. * d_model + n_inner * d_ff }
-    }
-}
-
-fn position_table(config: &ModelConfig, max_seq_len: usize) -> f64 {
-    let (d_model, n_heads) = (config.d_model as f64, config.n_heads as f64);
-    match &config.position {
-        PositionConfig::Learned(learned) => learned.n_rows(max_seq_len) as f64 * d_model,
-        PositionConfig::Relative(relative) => relative.n_buckets as f64 * n_heads,
-        PositionConfig::Scalar(_) => d_model,
-        PositionConfig::None
-        | PositionConfig::Sinusoidal(_)
-        | PositionConfig::Rotary(_)
-        | PositionConfig::Sinusoidal2d(_)
-        | PositionConfig::Rotary2d(_)
-        | PositionConfig::Alibi => 0.,
-    }
+/// What one feed-forward network needs, with its norm and its residual sum.
+fn feed_forward_cost(config: &ModelConfig) -> FeedForwardCost {
+    let network = config.feed_forward.settings().cost(config.d_model);
+    let activations = 2. * config.d_model as f64 + network.activations;
+    FeedForwardCost { activations, ..network }
 }
 
 #[cfg(test)]

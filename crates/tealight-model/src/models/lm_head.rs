@@ -18,7 +18,7 @@ pub use crate::config::LmHeadConfig;
 use crate::config::ModelConfig;
 use crate::error::BuildResult;
 use crate::layers::linear::{Bias, Linear};
-use crate::layers::norm::Norm;
+use crate::layers::norm::BoxNorm;
 use crate::transformer::embedding::Embedding;
 
 /// Maps hidden states to logits over the vocabulary.
@@ -33,7 +33,7 @@ pub(super) struct LmHead {
 struct Transform {
     dense: Linear,
     activation: Function,
-    norm: Norm,
+    norm: BoxNorm,
 }
 
 impl LmHead {

@@ -1,14 +1,9 @@
 //! From hidden states to what a task reads.
 
-use candle_core::Result;
-
-use super::graph::{Graph, Value};
-use super::layers::{activation, biased, linear, norm};
-use super::parameters::Parameters;
-use super::sequence::{FORBIDDEN, Sequence};
 use crate::config::{LmHeadConfig, ModelConfig};
 use crate::layers::classifier_head::{ClassifierHead, DenseHead};
 use crate::models::read_out::ReadOut;
+use crate::onnx_graph::{FORBIDDEN, Graph, OnnxResult, Parameters, Sequence, Value};
 
 /// The head of a masked language model: `(.., d_model)` → `(.., vocab_size)`
 pub(super) fn masked_lm(
@@ -16,16 +11,16 @@ pub(super) fn masked_lm(
     config: &ModelConfig,
     parameters: &Parameters,
     x: &Value,
-) -> Result<Value> {
+) -> OnnxResult<Value> {
     let at = parameters.at("lm_head");
     // The bias is that of the parameters.
-    let LmHeadConfig { transform, activation: function, bias: _ } =
+    let LmHeadConfig { transform, activation, bias: _ } =
         config.lm_head.clone().unwrap_or_default();
     if !transform {
         return output(graph, config, parameters, x);
     }
-    let x = activation(graph, function, &linear(graph, &at.at("dense"), x)?);
-    output(graph, config, parameters, &norm(graph, &config.norm, &at.at("norm"), &x)?)
+    let x = activation.onnx(graph, &graph.linear(&at.at("dense"), x)?);
+    output(graph, config, parameters, &config.norm.onnx(graph, &at.at("norm"), &x)?)
 }
 
 /// The output layer of a language model: `(.., d_model)` → `(.., vocab_size)`
@@ -34,16 +29,16 @@ pub(super) fn output(
     config: &ModelConfig,
     parameters: &Parameters,
     x: &Value,
-) -> Result<Value> {
+) -> OnnxResult<Value> {
     let at = parameters.at("output");
     if !config.tied_output {
-        return linear(graph, &at, x);
+        return Ok(graph.linear(&at, x)?);
     }
     let scale = if config.scale_output { 1. / (config.d_model as f64).sqrt() } else { 1. };
     // Transposed by a node, so that the file holds the table once.
     let table = parameters.at("embedding.token").constant(graph, "weight")?;
     let logits = graph.matmul(&graph.scale(x, scale), &graph.transpose(&table, [1, 0]));
-    biased(graph, &at, &logits)
+    Ok(graph.biased(&at, &logits)?)
 }
 
 /// The head of a classifier: `x (batch, seq_len, d_model)` → `(batch, n_classes)`
@@ -53,7 +48,7 @@ pub(super) fn classifier(
     read_out: ReadOut,
     parameters: &Parameters,
     x: &Value,
-) -> Result<Value> {
+) -> OnnxResult<Value> {
     let graph = sequence.graph;
     let read = match read_out {
         ReadOut::Cls => graph.slice(x, 1, [0, 1, 1]),
@@ -65,7 +60,7 @@ pub(super) fn classifier(
         ReadOut::Attention => {
             let real = graph.unsqueeze(&sequence.real_keys(), &[2]); // (batch, seq_len, 1)
             let forbidden = graph.sub(&graph.number(1.), &real);
-            let scores = linear(graph, &parameters.at("pooling"), x)?;
+            let scores = graph.linear(&parameters.at("pooling"), x)?;
             let scores = graph.add(&scores, &graph.scale(&forbidden, FORBIDDEN));
             let weights = graph.mul(&graph.softmax(&scores, 1), &real);
             graph.sum(&graph.mul(x, &weights), 1)
@@ -73,18 +68,18 @@ pub(super) fn classifier(
     };
     let (read, at) = (graph.squeeze(&read, &[1]), parameters.at("classifier"));
     let ClassifierHead::Dense(head) = config.classifier.clone().unwrap_or_default() else {
-        return linear(graph, &at, &read);
+        return Ok(graph.linear(&at, &read)?);
     };
     // The bias is that of the parameters, and dropout has no effect on a trained model.
     let DenseHead { activation: function, bias: _, norm: has_norm, input_dropout: _, dropout: _ } =
         head;
-    let mut read = linear(graph, &at.at("dense"), &read)?;
+    let mut read = graph.linear(&at.at("dense"), &read)?;
     read = match function.of_blocks() {
-        Some(function) => activation(graph, function, &read),
+        Some(function) => function.onnx(graph, &read),
         None => graph.map("Tanh", &read),
     };
     if has_norm {
-        read = norm(graph, &config.norm, &at.at("norm"), &read)?;
+        read = config.norm.onnx(graph, &at.at("norm"), &read)?;
     }
-    linear(graph, &at, &read)
+    Ok(graph.linear(&at, &read)?)
 }

@@ -9,41 +9,30 @@
 //! ```
 //!
 //! The names are those of Optimum and transformers.js. Batch and length are chosen by each call. The graph is built
-//! from a [`ModelConfig`] and the names of the parameters, so it does not depend on a family of `transformers`; each
-//! part of a model has one file here. A parameter that no part uses is an error, so a part that this export does not
-//! know cannot be left out silently. A query that may read nothing gets zeros, as in Tealight.
+//! from a [`ModelConfig`] and the names of the parameters, so it does not depend on a family of `transformers`. A
+//! parameter that no part uses is an error, so a part that this export does not know cannot be left out silently. A
+//! query that may read nothing gets zeros, as in Tealight.
 //!
 //! This module writes no file.
 
-mod attention;
-mod error;
-mod graph;
 mod head;
-mod layers;
-mod parameters;
 mod pictures;
-mod position;
-pub mod proto;
-mod sequence;
 mod transformer;
 
 use std::collections::BTreeMap;
 
 use candle_core::Tensor;
 
-pub use error::{OnnxError, OnnxResult};
+pub use crate::onnx_graph::{OnnxError, OnnxResult, proto};
 
 use crate::config::ModelConfig;
 use crate::models::classifier::ClassifierSpec;
 use crate::models::image_classifier::ImageClassifierSpec;
 use crate::models::spec::ModelSpec;
+use crate::onnx_graph::{Axis, Graph, Lengths, Parameters, Sequence, Type, Value};
 use crate::patches::PictureSize;
-use graph::{Axis, Graph, Type, Value};
-use parameters::Parameters;
 use pictures::Pictures;
-use position::Tokens;
-use sequence::{Lengths, Sequence};
-use transformer::{Backbone, Hidden, Inputs};
+use transformer::{Backbone, Hidden, Inputs, Positions};
 
 /// Whether a decoder takes and gives the keys and values of all positions, so that a call reads only new tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +139,8 @@ impl Writer<'_> {
         }
         let Self { graph, config, spec, cache, parameters } = *self;
         let has_cache = cache == Cache::With;
+        let max_seq_len = config.resolve_max_seq_len(spec.seq_len().unwrap_or_default())?;
+        let positions = Positions::build(config, parameters, max_seq_len, spec.pad_id(), None)?;
         let len = config.required_len().map_or(LEN, Axis::Fixed);
         let ids = graph.input("input_ids", Type::Int, &[BATCH, len]);
         let kv_len = if has_cache { TOTAL_LEN } else { len };
@@ -157,8 +148,7 @@ impl Writer<'_> {
         // With a single token type its vector is added to every position, so there is no input for it.
         let types = (spec.n_token_types() > 1)
             .then(|| graph.input("token_type_ids", Type::Int, &[BATCH, len]));
-        let has_table = || (0..config.n_layers).any(|i| position::is_table(config.position_of(i)));
-        let places = (has_cache && has_table())
+        let places = (has_cache && positions.are_chosen())
             .then(|| graph.input("position_ids", Type::Int, &[BATCH, len]));
         let past = if has_cache { self.past() } else { Vec::new() };
         let past_len = past.first().map(|[key, _value]| graph.len(key, 2));
@@ -169,10 +159,8 @@ impl Writer<'_> {
             past_len: past_len.as_ref(),
         };
         let sequence = Sequence::new(graph, &lengths, config.causal);
-        let max_seq_len = config.resolve_max_seq_len(spec.seq_len().unwrap_or_default())?;
-        let backbone = Backbone { config, sequence: &sequence, parameters, max_seq_len };
-        let tokens = Tokens { ids: &ids, pad_id: spec.pad_id() };
-        let inputs = Inputs { tokens, pictures: None, token_type_ids: types, past };
+        let backbone = Backbone { config, sequence: &sequence, parameters, positions: &positions };
+        let inputs = Inputs { ids: &ids, pictures: None, token_type_ids: types, past };
         let hidden = backbone.hidden(&inputs)?;
         self.outputs(&sequence, &hidden, len)
     }
@@ -189,12 +177,12 @@ impl Writer<'_> {
         let lengths =
             Lengths { ids: &ones, attention_mask: &ones, position_ids: None, past_len: None };
         let sequence = Sequence::new(graph, &lengths, config.causal);
-        let max_seq_len = grid.n_tokens();
-        let backbone = Backbone { config, sequence: &sequence, parameters, max_seq_len };
-        let tokens = Tokens { ids: &ones, pad_id: None };
-        let (pictures, past) = (Some(&pictures), Vec::new());
-        let hidden = backbone.hidden(&Inputs { tokens, pictures, token_type_ids: None, past })?;
-        self.outputs(&sequence, &hidden, Axis::Fixed(max_seq_len))
+        let len = grid.n_tokens();
+        let positions = Positions::build(config, parameters, len, None, Some(grid))?;
+        let backbone = Backbone { config, sequence: &sequence, parameters, positions: &positions };
+        let (ids, pictures, past) = (&ones, Some(&pictures), Vec::new());
+        let hidden = backbone.hidden(&Inputs { ids, pictures, token_type_ids: None, past })?;
+        self.outputs(&sequence, &hidden, Axis::Fixed(len))
     }
 
     /// Declares keys and values of the past positions.

@@ -6,10 +6,8 @@
 use candle_core::{Result, Tensor};
 use tealight_ops::patches::Window;
 
-use super::graph::{Graph, Value, signed};
-use super::layers::activation;
-use super::parameters::Scope;
 use crate::layers::feed_forward::Activation;
+use crate::onnx_graph::{Graph, Scope, Value, signed};
 use crate::patches::{Grid, PatchesConfig, PictureSize};
 
 /// What a backbone of pictures reads.
@@ -44,7 +42,7 @@ impl Pictures<'_> {
                 for layer in 0..config.layers {
                     let own = own.at(layer);
                     x = convolution(graph, &own, own.tensor("weight")?, kernel, &x)?;
-                    x = activation(graph, Activation::Relu, &graph.max_pool(&x, pool));
+                    x = Activation::Relu.onnx(graph, &graph.max_pool(&x, pool));
                 }
                 x
             }

@@ -2,24 +2,22 @@
 
 use candle_core::Result;
 
-use super::attention::{Layer, Output, attention};
-use super::error::OnnxResult;
-use super::graph::{Graph, Value};
-use super::layers::{feed_forward, norm};
-use super::parameters::{Parameters, Scope};
 use super::pictures::Pictures;
-use super::position::{self, Angles, Tokens};
-use super::sequence::Sequence;
 use crate::attention::Reads;
-use crate::config::{EmbeddingConfig, LayerConfig, ModelConfig, NormPlacement};
+use crate::attention::onnx::{Layer, Output};
+use crate::config::{EmbeddingConfig, ModelConfig, NormPlacement};
+use crate::error::BuildResult;
 use crate::layers::feed_forward::FeedForwardConfig;
-use crate::position::rotary::Rotary;
+use crate::onnx_graph::{Graph, OnnxResult, Parameters, Scope, Sequence, Value};
+use crate::patches::Grid;
+use crate::position::onnx::{Angles, Call};
 use crate::position::{Position, PositionConfig, PositionSpec};
 
 /// What a backbone reads.
 #[derive(Debug)]
 pub(super) struct Inputs<'a> {
-    pub(super) tokens: Tokens<'a>,
+    /// `(batch, q_len)`
+    pub(super) ids: &'a Value,
     /// Of a model of pictures, which does not look its tokens up.
     pub(super) pictures: Option<&'a Pictures<'a>>,
     /// `(batch, q_len)`, of models with several token types.
@@ -37,25 +35,89 @@ pub(super) struct Hidden {
     pub(super) present: Vec<[Value; 2]>,
 }
 
-/// A backbone for sequences of up to `max_seq_len`.
+/// The positions of a backbone.
+#[derive(Debug)]
+pub(super) struct Positions {
+    max_seq_len: usize,
+    pad_id: Option<u32>,
+    /// Of `[model.position]`.
+    shared: Position,
+    /// Of each entry of `[[model.layers]]` that has its own; one `None` if there is no entry.
+    own: Vec<Option<Position>>,
+}
+
+impl Positions {
+    /// For sequences of up to `max_seq_len`: of tokens with a padding id, or of a picture with a `grid`.
+    pub(super) fn build(
+        config: &ModelConfig,
+        parameters: &Parameters,
+        max_seq_len: usize,
+        pad_id: Option<u32>,
+        grid: Option<Grid>,
+    ) -> BuildResult<Self> {
+        let spec = PositionSpec {
+            d_model: config.d_model,
+            n_heads: config.n_heads,
+            head_dim: config.head_dim(),
+            max_seq_len,
+            causal: config.reads() == Reads::Past,
+            has_padding: pad_id.is_some(),
+            grid,
+        };
+        let build =
+            |position: &PositionConfig| position.build(&spec, &parameters.builder().pp("position"));
+        let own = config.layers.iter().map(|layer| layer.position.as_ref().map(build).transpose());
+        let mut own = own.collect::<BuildResult<Vec<_>>>()?;
+        if own.is_empty() {
+            own.push(None);
+        }
+        Ok(Self { max_seq_len, pad_id, shared: build(&config.position)?, own })
+    }
+
+    /// Whether a call may choose the positions: in some layer they are rows of a table.
+    pub(super) fn are_chosen(&self) -> bool {
+        self.own.iter().any(|own| own.as_ref().unwrap_or(&self.shared).is_table())
+    }
+
+    /// The rotation of each entry.
+    fn angles(&self, sequence: &Sequence<'_>) -> Result<Vec<Option<Angles>>> {
+        let of = |position: &Position, name: &str| {
+            let rotary = position.rotary.as_ref();
+            rotary.map(|rotary| Angles::new(sequence, rotary, self.max_seq_len, name)).transpose()
+        };
+        let shared = of(&self.shared, "position")?;
+        let entry = |(i, own): (usize, &Option<Position>)| match own {
+            None => Ok(shared.clone()),
+            Some(own) => of(own, &format!("layers.{i}.position")),
+        };
+        self.own.iter().enumerate().map(entry).collect()
+    }
+}
+
+/// A backbone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Backbone<'a> {
     pub(super) config: &'a ModelConfig,
     pub(super) sequence: &'a Sequence<'a>,
     pub(super) parameters: &'a Parameters,
-    pub(super) max_seq_len: usize,
+    pub(super) positions: &'a Positions,
 }
 
 impl Backbone<'_> {
     /// Embeds the tokens and passes them through the blocks.
     pub(super) fn hidden(&self, inputs: &Inputs<'_>) -> OnnxResult<Hidden> {
-        let Self { config, sequence, parameters, .. } = *self;
-        let position = self.position(inputs)?;
-        let mut x = self.embedded(inputs, &position)?;
-        let angles = self.angles(&position, inputs)?;
-        let at = parameters.at("position");
-        let bias = |encoding: &_| position::score_bias(sequence, encoding, self.max_seq_len, &at);
-        let score_bias = position.score_bias.as_deref().map(bias).transpose()?;
+        let Self { config, sequence, parameters, positions } = *self;
+        let call = Call {
+            sequence,
+            max_seq_len: positions.max_seq_len,
+            ids: inputs.ids,
+            pad_id: positions.pad_id,
+            at: parameters.at("position"),
+        };
+        let mut x = self.embedded(inputs, &call)?;
+        let angles = positions.angles(sequence)?;
+        let score_bias = positions.shared.score_bias.as_deref();
+        let score_bias = score_bias.map(|encoding| call.score_bias(encoding)).transpose()?;
         let mut present = Vec::new();
         for index in 0..config.n_layers {
             let layer = Layer {
@@ -73,59 +135,20 @@ impl Backbone<'_> {
             present.extend(output.present);
         }
         if config.norm_placement == NormPlacement::Pre {
-            x = norm(sequence.graph, &config.norm, &parameters.at("final_norm"), &x)?;
+            x = config.norm.onnx(sequence.graph, &parameters.at("final_norm"), &x)?;
         }
         Ok(Hidden { states: x, present })
     }
 
-    /// The rotation of each entry of `[[model.layers]]`, of which there is one if it is empty.
-    fn angles(&self, position: &Position, inputs: &Inputs<'_>) -> OnnxResult<Vec<Option<Angles>>> {
-        let Self { config, sequence, .. } = *self;
-        let of = |rotary: &Option<Rotary>, name: &str| {
-            let rotary = rotary.as_ref();
-            rotary.map(|rotary| Angles::new(sequence, rotary, self.max_seq_len, name)).transpose()
-        };
-        let shared = of(&position.rotary, "position")?;
-        if config.layers.is_empty() {
-            return Ok(vec![shared]);
-        }
-        let entry = |(i, layer): (usize, &LayerConfig)| match &layer.position {
-            None => Ok(shared.clone()),
-            Some(own) => {
-                let built = self.built(own, inputs)?;
-                Ok(of(&built.rotary, &format!("layers.{i}.position"))?)
-            }
-        };
-        config.layers.iter().enumerate().map(entry).collect()
-    }
-
-    fn position(&self, inputs: &Inputs<'_>) -> OnnxResult<Position> {
-        self.built(&self.config.position, inputs)
-    }
-
-    fn built(&self, position: &PositionConfig, inputs: &Inputs<'_>) -> OnnxResult<Position> {
-        let Self { config, parameters, max_seq_len, .. } = *self;
-        let spec = PositionSpec {
-            d_model: config.d_model,
-            n_heads: config.n_heads,
-            head_dim: config.head_dim(),
-            max_seq_len,
-            causal: config.reads() == Reads::Past,
-            has_padding: inputs.tokens.pad_id.is_some(),
-            grid: inputs.pictures.map(|pictures| pictures.grid),
-        };
-        Ok(position.build(&spec, &parameters.builder().pp("position"))?)
-    }
-
     /// The residual stream before the first block.
-    fn embedded(&self, inputs: &Inputs<'_>, position: &Position) -> Result<Value> {
-        let Self { config, sequence, parameters, max_seq_len } = *self;
+    fn embedded(&self, inputs: &Inputs<'_>, call: &Call<'_>) -> OnnxResult<Value> {
+        let Self { config, sequence, parameters, positions } = *self;
         let (graph, at) = (sequence.graph, parameters.at("embedding"));
         let EmbeddingConfig { scale, norm: has_norm } = config.embedding;
-        let Inputs { tokens, token_type_ids, pictures, .. } = inputs;
+        let Inputs { ids, token_type_ids, pictures, .. } = inputs;
         let mut x = match pictures {
             Some(pictures) => pictures.tokens(graph, &at, config.d_model)?,
-            None => graph.gather(&at.at("token").constant(graph, "weight")?, tokens.ids, 0),
+            None => graph.gather(&at.at("token").constant(graph, "weight")?, ids, 0),
         };
         if scale {
             x = graph.scale(&x, (config.d_model as f64).sqrt());
@@ -135,13 +158,10 @@ impl Backbone<'_> {
             let types = token_type_ids.clone().unwrap_or_else(|| graph.int(0));
             x = graph.add(&x, &graph.gather(&table, &types, 0));
         }
-        if let Some(encoding) = &position.embedding {
-            let (kind, encoding, at) =
-                (&config.position, encoding.as_ref(), parameters.at("position"));
-            let vectors = position::vectors(sequence, kind, encoding, *tokens, max_seq_len, &at)?;
-            x = graph.add(&x, &vectors);
+        if let Some(encoding) = &positions.shared.embedding {
+            x = graph.add(&x, &encoding.onnx(call)?);
         }
-        if has_norm { norm(graph, &config.norm, &at.at("norm"), &x) } else { Ok(x) }
+        if has_norm { config.norm.onnx(graph, &at.at("norm"), &x) } else { Ok(x) }
     }
 
     /// Self-attention and feed-forward network of block `i` at `at`.
@@ -150,35 +170,32 @@ impl Backbone<'_> {
         let own = at.at("attention_residual.norm");
         let has_norm = i > 0 || config.first_norm;
         let inner = if has_norm { self.before(x, &own)? } else { x.clone() };
-        let Output { y, present } = attention(config.attention_of(i), layer, &inner)?;
+        let Output { y, present } = config.attention_of(i).onnx(layer, &inner)?;
         let x = self.after(graph, x, &y, &own)?;
         let own = at.at("feed_forward_residual.norm");
-        if matches!(config.feed_forward, FeedForwardConfig::None) {
+        if config.feed_forward == FeedForwardConfig::None {
             return Ok(Output { y: x, present });
         }
         let inner = self.before(&x, &own)?;
-        let change = feed_forward(graph, &config.feed_forward, &at.at("feed_forward"), &inner)?;
-        let y = match change {
-            Some(change) => self.after(graph, &x, &change, &own)?,
-            None => x,
-        };
+        let change = config.feed_forward.onnx(graph, &at.at("feed_forward"), &inner)?;
+        let y = self.after(graph, &x, &change, &own)?;
         Ok(Output { y, present })
     }
 
     /// The input of a sub-layer: normalised under pre-norm.
-    fn before(&self, x: &Value, at: &Scope<'_>) -> Result<Value> {
+    fn before(&self, x: &Value, at: &Scope<'_>) -> OnnxResult<Value> {
         match self.config.norm_placement {
-            NormPlacement::Pre => norm(self.sequence.graph, &self.config.norm, at, x),
+            NormPlacement::Pre => self.config.norm.onnx(self.sequence.graph, at, x),
             NormPlacement::Post => Ok(x.clone()),
         }
     }
 
     /// The residual sum, normalised under post-norm.
-    fn after(&self, graph: &Graph, x: &Value, change: &Value, at: &Scope<'_>) -> Result<Value> {
+    fn after(&self, graph: &Graph, x: &Value, change: &Value, at: &Scope<'_>) -> OnnxResult<Value> {
         let sum = if self.config.residual { graph.add(x, change) } else { change.clone() };
         match self.config.norm_placement {
             NormPlacement::Pre => Ok(sum),
-            NormPlacement::Post => norm(graph, &self.config.norm, at, &sum),
+            NormPlacement::Post => self.config.norm.onnx(graph, at, &sum),
         }
     }
 }

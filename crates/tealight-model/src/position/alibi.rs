@@ -13,7 +13,21 @@ use std::ops::RangeInclusive;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::{PositionSpec, ScoreBias, constant_dtype};
+use super::{Position, PositionKind, PositionSpec, ScoreBias, constant_dtype};
+use crate::choice::settings::settings;
+use crate::error::BuildResult;
+
+settings! {
+    /// `[model.position] kind = "alibi"`
+    pub struct Config {}
+}
+
+impl PositionKind for Config {
+    fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position> {
+        let (dtype, device) = (constant_dtype(vb.dtype()), vb.device().clone());
+        Ok(Position::from_score_bias(Alibi { slopes: slopes(spec.n_heads), dtype, device }))
+    }
+}
 
 /// The slopes m_h, and the dtype and device of the bias.
 #[derive(Debug)]
@@ -21,13 +35,6 @@ pub struct Alibi {
     slopes: Vec<f64>,
     dtype: DType,
     device: Device,
-}
-
-impl Alibi {
-    pub(super) fn build(spec: &PositionSpec, vb: &VarBuilder<'_>) -> Self {
-        let (dtype, device) = (constant_dtype(vb.dtype()), vb.device().clone());
-        Self { slopes: slopes(spec.n_heads), dtype, device }
-    }
 }
 
 impl ScoreBias for Alibi {

@@ -14,9 +14,13 @@ use candle_core::{DType, Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use tealight_ops::embedding::embedding_with_padding;
 
-use super::{EmbeddingPosition, PaddedTokens, PositionSpec, TokenPositions};
+use super::onnx::Call;
+use super::{
+    EmbeddingPosition, PaddedTokens, Position, PositionKind, PositionSpec, TokenPositions,
+};
 use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult, positive};
+use crate::onnx_graph::{OnnxResult, Type, Value};
 use crate::params::init::normal;
 
 settings! {
@@ -32,17 +36,23 @@ settings! {
     }
 }
 
-impl Config {
-    pub(super) fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Learned> {
+impl PositionKind for Config {
+    fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position> {
         positive("model.position.std", self.std)?;
         let row_of_padding = self.skip_padding.then(|| self.row_of_padding(spec)).transpose()?;
         let shape = (self.n_rows(spec.max_seq_len), spec.d_model);
         let weight = vb.get_with_hints(shape, "weight", normal(self.std))?;
-        Ok(Learned { weight, offset: self.offset, row_of_padding })
+        Ok(Position::from_embedding(Learned { weight, offset: self.offset, row_of_padding }))
     }
 
+    fn n_parameters(&self, d_model: usize, _n_heads: usize, max_seq_len: usize) -> f64 {
+        self.n_rows(max_seq_len) as f64 * d_model as f64
+    }
+}
+
+impl Config {
     /// The number of rows of the table for sequences of up to `max_seq_len`.
-    pub fn n_rows(&self, max_seq_len: usize) -> usize {
+    fn n_rows(&self, max_seq_len: usize) -> usize {
         max_seq_len.saturating_add(self.offset)
     }
 
@@ -89,6 +99,19 @@ impl EmbeddingPosition for Learned {
             }
             (Some(_), None) => bail!("positions that skip padding need the token ids"),
         }
+    }
+
+    fn onnx(&self, call: &Call<'_>) -> OnnxResult<Value> {
+        let (Some(row), Some(pad_id)) = (self.row_of_padding, call.pad_id) else {
+            return call.vectors(self);
+        };
+        let graph = call.sequence.graph;
+        let is_padding = graph.equal(call.ids, &graph.int(pad_id.into()));
+        let is_real = graph.cast(&graph.not(&is_padding), Type::Int);
+        // 0 at padding; 1, 2, … at the other tokens in order.
+        let place = graph.mul(&graph.cumulative(&is_real, 1), &is_real);
+        let row = graph.add(&place, &graph.int(row.into()));
+        Ok(graph.gather(&call.at.constant(graph, "weight")?, &row, 0))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Position encodings: one file per kind.
+//! Position encodings: one file per kind, with a `Config` that implements [`PositionKind`]. It is registered here by
+//! `pub mod` and a documented variant of [`PositionConfig`].
 //!
 //! An encoding acts in one of three places. Most add a vector to the embedding; rotary positions
 //! rotate queries and keys inside the attention; ALiBi and T5's relative bias are added to its scores.
@@ -6,6 +7,7 @@
 
 pub mod alibi;
 pub mod learned;
+pub(crate) mod onnx;
 pub mod relative;
 pub mod rotary;
 pub mod rotary_2d;
@@ -20,14 +22,16 @@ use std::ops::{Range, RangeInclusive};
 use candle_core::{DType, Result, Tensor};
 use candle_nn::VarBuilder;
 
-use crate::choice::choice;
+use crate::choice::{NoSettings, choice};
 use crate::error::{BuildError, BuildResult};
+use crate::onnx_graph::{OnnxResult, Value};
 use crate::patches::Grid;
+use onnx::Call;
 use rotary::Rotary;
 
 choice! {
     /// `[model.position]`: the position encoding.
-    pub enum PositionConfig = "learned" {
+    pub enum PositionConfig: PositionKind = "learned" {
         /// No positions: the model treats its inputs as a set.
         "none" => None,
         /// One number t/length, mapped to d_model by a learnt vector.
@@ -39,13 +43,36 @@ choice! {
         /// Queries and keys rotated by their position (Su et al. 2021).
         "rotary" => Rotary(rotary::Config),
         /// Scores lowered in proportion to distance (Press et al. 2022).
-        "alibi" => Alibi,
+        "alibi" => Alibi(alibi::Config),
         /// A learnt bias for each bucket of distances (Raffel et al. 2020).
         "relative" => Relative(relative::Config),
         /// Sines and cosines of the row and of the column of a patch, for pictures (He et al. 2022).
         "sinusoidal_2d" => Sinusoidal2d(sinusoidal_2d::Config),
         /// Queries and keys rotated by the row and the column of their patch, for pictures (Heo et al. 2024).
         "rotary_2d" => Rotary2d(rotary_2d::Config),
+    }
+}
+
+/// The settings of one kind of position encoding.
+pub trait PositionKind: fmt::Debug {
+    /// Builds the encoding, or refuses settings by their keys.
+    fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position>;
+
+    /// Scalars in its parameters, for an estimate before it is built. In floating point, so that no size overflows.
+    fn n_parameters(&self, _d_model: usize, _n_heads: usize, _max_seq_len: usize) -> f64 {
+        0.
+    }
+
+    /// Whether the encoding reads rows and columns, which only pictures have.
+    fn needs_pictures(&self) -> bool {
+        false
+    }
+}
+
+/// The kind `none`.
+impl PositionKind for NoSettings {
+    fn build(&self, _spec: &PositionSpec, _vb: &VarBuilder<'_>) -> BuildResult<Position> {
+        Ok(Position::default())
     }
 }
 
@@ -72,7 +99,7 @@ impl PositionSpec {
     /// Where the patches are among the positions.
     ///
     /// # Errors
-    /// If the inputs are no pictures, which have no positions of this `kind`.
+    /// If the inputs are no pictures, which alone have positions of this `kind`.
     fn grid_of(&self, kind: &str) -> BuildResult<Grid> {
         self.grid.ok_or_else(|| {
             let key = "model.position.kind";
@@ -110,6 +137,12 @@ pub trait EmbeddingPosition: fmt::Debug + Send + Sync {
     /// The vectors to add: `(positions, d_model)`, the same for every sequence, or `(batch, positions,
     /// d_model)`.
     fn vectors(&self, places: &TokenPositions<'_>) -> Result<Tensor>;
+
+    /// Adds the vectors of a call to a graph of ONNX: `(batch or 1, q_len, d_model)`. By default they are rows of a
+    /// table of all positions; an encoding that depends on more than the position has its own graph.
+    fn onnx(&self, call: &Call<'_>) -> OnnxResult<Value> {
+        call.vectors(self)
+    }
 }
 
 /// An encoding that adds a number to each attention score.
@@ -145,6 +178,27 @@ pub enum AttentionNeeds {
 }
 
 impl Position {
+    /// An encoding that is added to the embedding.
+    pub fn from_embedding(encoding: impl EmbeddingPosition + 'static) -> Self {
+        Self { embedding: Some(Box::new(encoding)), ..Self::default() }
+    }
+
+    /// An encoding that rotates queries and keys.
+    pub fn from_rotary(rotary: Rotary) -> Self {
+        Self { rotary: Some(rotary), ..Self::default() }
+    }
+
+    /// An encoding that is added to the scores.
+    pub fn from_score_bias(encoding: impl ScoreBias + 'static) -> Self {
+        Self { score_bias: Some(Box::new(encoding)), ..Self::default() }
+    }
+
+    /// Whether a position is the row of a table, which a call of an exported model may choose. Otherwise there is none,
+    /// or scores depend on distances alone.
+    pub(crate) fn is_table(&self) -> bool {
+        self.embedding.is_some() || self.rotary.is_some()
+    }
+
     /// What the encoding requires of the attention layers.
     pub fn needs(&self) -> AttentionNeeds {
         match (&self.rotary, &self.score_bias) {
@@ -158,7 +212,7 @@ impl Position {
 impl PositionConfig {
     /// Whether the encoding reads rows and columns, which only pictures have.
     pub fn needs_pictures(&self) -> bool {
-        matches!(self, Self::Sinusoidal2d(_) | Self::Rotary2d(_))
+        self.settings().needs_pictures()
     }
 
     /// The kinds that any sequence has, with their default settings.
@@ -169,25 +223,7 @@ impl PositionConfig {
 
     /// Builds the encoding.
     pub fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position> {
-        let mut built = Position::default();
-        match self {
-            Self::None => {}
-            Self::Scalar(config) => built.embedding = Some(Box::new(config.build(spec, vb)?)),
-            Self::Sinusoidal(config) => built.embedding = Some(Box::new(config.build(spec, vb)?)),
-            Self::Learned(config) => built.embedding = Some(Box::new(config.build(spec, vb)?)),
-            Self::Rotary(config) => built.rotary = Some(config.build(spec, vb)?),
-            Self::Alibi => built.score_bias = Some(Box::new(alibi::Alibi::build(spec, vb))),
-            Self::Relative(config) => built.score_bias = Some(Box::new(config.build(spec, vb)?)),
-            Self::Sinusoidal2d(config) => {
-                let grid = spec.grid_of(self.kind())?;
-                built.embedding = Some(Box::new(config.build(spec, grid, vb)?));
-            }
-            Self::Rotary2d(config) => {
-                let grid = spec.grid_of(self.kind())?;
-                built.rotary = Some(config.build(spec, grid, vb)?);
-            }
-        }
-        Ok(built)
+        self.settings().build(spec, vb)
     }
 }
 

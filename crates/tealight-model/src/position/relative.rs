@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::{PositionSpec, ScoreBias};
+use super::{Position, PositionKind, PositionSpec, ScoreBias};
 use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult};
 use crate::params::init::Initializer;
@@ -29,8 +29,8 @@ settings! {
     }
 }
 
-impl Config {
-    pub(super) fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Relative> {
+impl PositionKind for Config {
+    fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position> {
         let Self { n_buckets, max_distance } = *self;
         let (n_sides, rule) = if spec.causal {
             (1, "at least 2")
@@ -54,7 +54,12 @@ impl Config {
         }
         let values = Initializer::scaled_position(spec.d_model);
         let weight = vb.get_with_hints((n_buckets, spec.n_heads), "weight", values)?;
-        Ok(Relative { weight, causal: spec.causal, n_buckets, max_distance })
+        let relative = Relative { weight, causal: spec.causal, n_buckets, max_distance };
+        Ok(Position::from_score_bias(relative))
+    }
+
+    fn n_parameters(&self, _d_model: usize, n_heads: usize, _max_seq_len: usize) -> f64 {
+        self.n_buckets as f64 * n_heads as f64
     }
 }
 

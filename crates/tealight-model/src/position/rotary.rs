@@ -14,7 +14,7 @@ use candle_nn::VarBuilder;
 use tealight_ops::rotary;
 
 use super::scaling::Scaling;
-use super::{PositionSpec, constant_dtype};
+use super::{Position, PositionKind, PositionSpec, constant_dtype};
 use crate::choice::names::names;
 use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult, positive};
@@ -48,8 +48,8 @@ const MAX_ANGLES: usize = 1 << 22;
 /// The widest head; published ones have up to 256 features.
 const MAX_HEAD_DIM: usize = 1 << 16;
 
-impl Config {
-    pub(super) fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Rotary> {
+impl PositionKind for Config {
+    fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position> {
         positive("model.position.base", self.base)?;
         self.scaling.validate()?;
         let head_dim = spec.head_dim;
@@ -74,7 +74,7 @@ impl Config {
         let dtype = constant_dtype(vb.dtype());
         let (cos, sin) = rotary::tables(0..n_rows, &frequencies, dtype, vb.device())?;
         let layout = self.layout.into();
-        Ok(Rotary { frequencies: Some(frequencies), cos, sin, layout })
+        Ok(Position::from_rotary(Rotary { frequencies: Some(frequencies), cos, sin, layout }))
     }
 }
 

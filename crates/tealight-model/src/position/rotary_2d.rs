@@ -13,7 +13,7 @@ use candle_nn::VarBuilder;
 use tealight_ops::rotary::frequencies;
 
 use super::rotary::{Layout, Rotary};
-use super::{PositionSpec, constant_dtype};
+use super::{Position, PositionKind, PositionSpec, constant_dtype};
 use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult, positive};
 use crate::patches::Grid;
@@ -28,13 +28,9 @@ settings! {
     }
 }
 
-impl Config {
-    pub(super) fn build(
-        &self,
-        spec: &PositionSpec,
-        grid: Grid,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Rotary> {
+impl PositionKind for Config {
+    fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position> {
+        let grid = spec.grid_of("rotary_2d")?;
         positive("model.position.base", self.base)?;
         let head_dim = spec.head_dim;
         if !head_dim.is_multiple_of(4) {
@@ -50,9 +46,15 @@ impl Config {
             table.to_dtype(constant_dtype(vb.dtype()))?.to_device(vb.device())
         };
         let (sin, cos) = self.angles(grid, head_dim)?.into_iter().map(f64::sin_cos).unzip();
-        Ok(Rotary::of_tables(table(cos)?, table(sin)?, self.layout))
+        Ok(Position::from_rotary(Rotary::of_tables(table(cos)?, table(sin)?, self.layout)))
     }
 
+    fn needs_pictures(&self) -> bool {
+        true
+    }
+}
+
+impl Config {
     /// The angle of each pair of each position.
     fn angles(&self, grid: Grid, head_dim: usize) -> Result<Vec<f64>> {
         let theta = frequencies(head_dim / 2, self.base)?;

@@ -13,7 +13,9 @@ use std::ops::Range;
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::{EmbeddingPosition, MAX_TABLE_LEN, PositionSpec, TokenPositions};
+use super::{
+    EmbeddingPosition, MAX_TABLE_LEN, Position, PositionKind, PositionSpec, TokenPositions,
+};
 use crate::choice::settings::settings;
 use crate::error::{BuildResult, positive};
 use crate::params::init::Initializer;
@@ -26,13 +28,17 @@ settings! {
     }
 }
 
-impl Config {
-    pub(super) fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Scalar> {
+impl PositionKind for Config {
+    fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position> {
         positive("model.position.length", self.length)?;
         let values = Initializer::scaled_position(spec.d_model);
         let weight = vb.get_with_hints((1, spec.d_model), "weight", values)?;
         let fractions = fractions(0..spec.max_seq_len.min(MAX_TABLE_LEN), self.length, &weight)?;
-        Ok(Scalar { weight, length: self.length, fractions })
+        Ok(Position::from_embedding(Scalar { weight, length: self.length, fractions }))
+    }
+
+    fn n_parameters(&self, d_model: usize, _n_heads: usize, _max_seq_len: usize) -> f64 {
+        d_model as f64
     }
 }
 

@@ -15,7 +15,9 @@ use std::ops::Range;
 use candle_core::{Device, Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::{EmbeddingPosition, MAX_TABLE_LEN, PositionSpec, TokenPositions};
+use super::{
+    EmbeddingPosition, MAX_TABLE_LEN, Position, PositionKind, PositionSpec, TokenPositions,
+};
 use crate::choice::names::names;
 use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult, positive};
@@ -40,12 +42,8 @@ names! {
     }
 }
 
-impl Config {
-    pub(super) fn build(
-        &self,
-        spec: &PositionSpec,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Sinusoidal> {
+impl PositionKind for Config {
+    fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position> {
         positive("model.position.base", self.base)?;
         let PositionSpec { d_model, .. } = *spec;
         if d_model % 2 != 0 {
@@ -59,9 +57,11 @@ impl Config {
         let table = self
             .table(0..spec.max_seq_len.min(MAX_TABLE_LEN), d_model, vb.device())?
             .to_dtype(vb.dtype())?;
-        Ok(Sinusoidal { config: self.clone(), table })
+        Ok(Position::from_embedding(Sinusoidal { config: self.clone(), table }))
     }
+}
 
+impl Config {
     /// The encodings of `positions`: `(positions, d_model)`, in f64.
     pub(super) fn table(
         &self,

@@ -10,7 +10,7 @@ use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
 
 use super::sinusoidal::{self, Layout};
-use super::{EmbeddingPosition, PositionSpec, TokenPositions};
+use super::{EmbeddingPosition, Position, PositionKind, PositionSpec, TokenPositions};
 use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult, positive};
 use crate::patches::Grid;
@@ -25,13 +25,9 @@ settings! {
     }
 }
 
-impl Config {
-    pub(super) fn build(
-        &self,
-        spec: &PositionSpec,
-        grid: Grid,
-        vb: &VarBuilder<'_>,
-    ) -> BuildResult<Sinusoidal2d> {
+impl PositionKind for Config {
+    fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position> {
+        let grid = spec.grid_of("sinusoidal_2d")?;
         positive("model.position.base", self.base)?;
         let d_model = spec.d_model;
         if !d_model.is_multiple_of(4) {
@@ -43,10 +39,16 @@ impl Config {
                 ),
             ));
         }
-        let table = self.table(grid, d_model)?;
-        Ok(Sinusoidal2d { table: table.to_dtype(vb.dtype())?.to_device(vb.device())? })
+        let table = self.table(grid, d_model)?.to_dtype(vb.dtype())?.to_device(vb.device())?;
+        Ok(Position::from_embedding(Sinusoidal2d { table }))
     }
 
+    fn needs_pictures(&self) -> bool {
+        true
+    }
+}
+
+impl Config {
     /// `(n_tokens, d_model)` in f64.
     fn table(&self, grid: Grid, d_model: usize) -> Result<Tensor> {
         let Grid { n_prefix, rows, columns } = grid;

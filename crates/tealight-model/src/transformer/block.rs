@@ -25,8 +25,8 @@ use crate::config::ModelConfig;
 pub use crate::config::NormPlacement;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
-use crate::layers::feed_forward::{FeedForward, FeedForwardSpec};
-use crate::layers::norm::{Norm, NormConfig};
+use crate::layers::feed_forward::{BoxFeedForward, FeedForwardSpec};
+use crate::layers::norm::{BoxNorm, NormConfig};
 use crate::mask::Mask;
 use crate::mode::Mode;
 use crate::params::init::Initializer;
@@ -48,7 +48,7 @@ pub struct BlockInput<'a> {
 pub struct Block {
     attention: SubLayer<BoxAttention>,
     cross_attention: Option<SubLayer<BoxAttention>>,
-    feed_forward: Option<SubLayer<FeedForward>>,
+    feed_forward: Option<SubLayer<BoxFeedForward>>,
 }
 
 impl<'a> BlockInput<'a> {
@@ -95,7 +95,8 @@ impl Block {
             bias: config.linear_bias(),
             init: &init,
         };
-        let feed_forward = config.feed_forward.build(&feed_forward_spec, &vb.pp("feed_forward"))?;
+        let feed_forward = config.feed_forward.settings();
+        let feed_forward = feed_forward.build(&feed_forward_spec, &vb.pp("feed_forward"))?;
         let feed_forward = feed_forward.map(|layer| {
             SubLayer::build(layer, &config.norm, depth, config, &vb.pp("feed_forward_residual"))
         });
@@ -277,7 +278,7 @@ impl BlockDecoding<'_> {
 #[derive(Debug)]
 struct SubLayer<L> {
     layer: L,
-    norm: Norm,
+    norm: BoxNorm,
     placement: NormPlacement,
     keeps_input: bool,
     dropout: Dropout,

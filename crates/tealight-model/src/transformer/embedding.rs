@@ -22,7 +22,7 @@ use crate::config::ModelConfig;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
-use crate::layers::norm::Norm;
+use crate::layers::norm::BoxNorm;
 use crate::mode::Mode;
 use crate::patches::{Grid, Patches, PatchesSpec, PictureSize};
 use crate::position::{EmbeddingPosition, PaddedTokens, TokenPositions};
@@ -104,7 +104,7 @@ impl<'a> Input<'a> {
 #[derive(Debug)]
 pub struct Embedding {
     source: Source,
-    norm: Option<Norm>,
+    norm: Option<BoxNorm>,
     dropout: Dropout,
 }
 

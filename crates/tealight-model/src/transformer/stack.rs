@@ -11,7 +11,7 @@ pub use super::spec::{Place, StackSpec};
 use crate::attention::Memory;
 use crate::config::{ModelConfig, NormPlacement};
 use crate::error::BuildResult;
-use crate::layers::norm::Norm;
+use crate::layers::norm::BoxNorm;
 use crate::mode::Activations;
 use crate::position::AttentionNeeds;
 
@@ -19,7 +19,7 @@ use crate::position::AttentionNeeds;
 #[derive(Debug)]
 pub struct Stack {
     blocks: Vec<Arc<Block>>,
-    final_norm: Option<Norm>,
+    final_norm: Option<BoxNorm>,
 }
 
 impl Stack {

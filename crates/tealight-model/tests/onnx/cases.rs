@@ -4,9 +4,12 @@ use candle_core::{DType, Device, Result, Tensor};
 use std::collections::BTreeMap;
 use tealight_model::attention::AttentionConfig;
 use tealight_model::embedding::Input;
+use tealight_model::feed_forward::FeedForwardConfig;
 use tealight_model::models::causal_lm::{CausalLm, CausalLmSpec};
 use tealight_model::models::classifier::{Classifier, ClassifierSpec, ReadOut};
 use tealight_model::models::masked_lm::{MaskedLm, MaskedLmSpec};
+use tealight_model::norm::NormConfig;
+use tealight_model::onnx::OnnxError;
 use tealight_model::params::without_gradients;
 use tealight_model::position::PositionConfig;
 use tealight_model::transformer::block::BlockInput;
@@ -276,20 +279,15 @@ impl Case {
     }
 }
 
-/// All models that Tealight has of these kinds.
+/// All models that Tealight has of these kinds. A kind without settings here has its defaults.
 pub(crate) fn cases() -> Result<Vec<Case>> {
-    for kind in AttentionConfig::KINDS {
-        let quoted = format!("'{}'", kind.name);
-        assert!(ATTENTIONS.iter().any(|(_, settings)| settings.contains(&quoted)), "{quoted}");
-    }
-    for kind in PositionConfig::of_sequences() {
-        let quoted = format!("'{}'", kind.kind());
-        assert!(POSITIONS.iter().any(|(_, settings)| settings.contains(&quoted)), "{quoted}");
-    }
+    let attentions = with_others(&ATTENTIONS, AttentionConfig::KINDS.iter().map(|kind| kind.name));
+    let positions = PositionConfig::of_sequences().map(|position| position.kind());
+    let positions = with_others(&POSITIONS, positions);
     let mut cases = Vec::new();
-    for (attention, of_attention) in ATTENTIONS {
-        for (position, of_position) in POSITIONS {
-            if position != "learned" && !WITH_EVERY_POSITION.contains(&attention) {
+    for (attention, of_attention) in &attentions {
+        for (position, of_position) in &positions {
+            if *position != "learned" && !WITH_EVERY_POSITION.contains(attention) {
                 continue;
             }
             for (direction, task) in [("both", Task::MaskedLm), ("past", Task::CausalLm)] {
@@ -297,17 +295,50 @@ pub(crate) fn cases() -> Result<Vec<Case>> {
                 let settings = format!(
                     "causal = {causal}\n[attention]\n{of_attention}\n[position]\n{of_position}"
                 );
-                cases.extend(Case::new(
-                    format!("{attention}_{position}_{direction}"),
-                    &settings,
-                    task,
-                )?);
+                let case =
+                    Case::new(format!("{attention}_{position}_{direction}"), &settings, task)?;
+                cases.extend(case.filter(|case| has_settings(case) || is_written(case)));
             }
         }
+    }
+    let norms = NormConfig::KINDS.iter().map(|kind| ("norm", kind.name));
+    let networks = FeedForwardConfig::KINDS.iter().map(|kind| ("feed_forward", kind.name));
+    for (table, kind) in norms.chain(networks) {
+        let (name, settings) = (format!("{table}_{kind}"), format!("{table} = '{kind}'"));
+        cases.extend(Case::new(name, &settings, Task::MaskedLm)?.filter(is_written));
     }
     for (name, settings, task) in STYLES {
         let case = Case::new(name.to_owned(), settings, task)?;
         cases.push(case.unwrap_or_else(|| panic!("{name}")));
     }
     Ok(cases)
+}
+
+/// `listed`, and the other `kinds` with their default settings.
+fn with_others(
+    listed: &[(&'static str, &str)],
+    kinds: impl Iterator<Item = &'static str>,
+) -> Vec<(&'static str, String)> {
+    let mut all: Vec<_> = listed.iter().map(|(name, of)| (*name, (*of).to_owned())).collect();
+    all.extend(kinds.filter(|kind| !is_of(listed, kind)).map(|kind| (kind, quoted(kind))));
+    all
+}
+
+fn is_of(listed: &[(&str, &str)], kind: &str) -> bool {
+    listed.iter().any(|(_, settings)| settings.starts_with(&quoted(kind)))
+}
+
+fn quoted(kind: &str) -> String {
+    format!("kind = '{kind}'")
+}
+
+/// Whether the attention has settings here, so that it must be written.
+pub(crate) fn has_settings(case: &Case) -> bool {
+    is_of(&ATTENTIONS, case.config.attention.kind())
+}
+
+/// Whether the export does not refuse the model by the name of a kind: a new one may have no graph.
+fn is_written(case: &Case) -> bool {
+    let written = crate::written(case, Cache::Without);
+    !matches!(written, Err(OnnxError::Unsupported { setting, .. }) if setting.contains(".kind`"))
 }

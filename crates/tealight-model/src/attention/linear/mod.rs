@@ -16,6 +16,8 @@
 //! features would not be positive, so score biases and rotary positions are refused. Dropout acts on the
 //! context, as no weights are formed.
 
+pub(super) mod onnx;
+
 use std::fmt;
 
 use candle_core::{D, Result, Tensor};
@@ -25,6 +27,7 @@ use tealight_ops::linear_attention::{self, linear_attention};
 use tealight_ops::swap_axes::swap_axes;
 
 use super::decoding::refuse_score_bias;
+use super::onnx::{Layer, Output, heads};
 use super::projection::{self, Heads, Projection, merge_heads};
 use super::running_mean::RunningMean;
 use super::{
@@ -35,6 +38,7 @@ use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
+use crate::onnx_graph::{OnnxResult, Value};
 
 settings! {
     /// `[model.attention] kind = "linear"`
@@ -58,6 +62,18 @@ impl AttentionKind for Config {
             activations: 4. * numbers,
         };
         cost(spec.head_dim(), spec, [q_len, kv_len]) + features
+    }
+
+    fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
+        let graph = layer.graph();
+        let log = |x: &Value| {
+            let positive = graph.map("Relu", x);
+            let above = graph.map("Log", &graph.add(&positive, &graph.number(1.)));
+            graph.add(&graph.sub(x, &positive), &above)
+        };
+        let qkv = heads::project(layer, x, Heads::default())?;
+        let logs = [log(&qkv.query), log(&qkv.key)];
+        onnx::average(layer, qkv, &logs)
     }
 }
 

@@ -8,23 +8,21 @@
 //!
 //! The state is numerator, denominator and the largest exponent, relative to which no exponential overflows.
 
-use super::super::graph::{Graph, Value};
-use super::super::sequence::{FORBIDDEN, Sequence};
-use super::weights::nonzero;
+use crate::onnx_graph::{FORBIDDEN, Graph, Sequence, Value};
 
 /// Keys and values `(batch, len, width)`, and w and u `(width)`; 0 if absent.
-pub(super) struct Recurrence<'a> {
-    pub(super) key: &'a Value,
-    pub(super) value: &'a Value,
-    pub(super) decay: Option<&'a Value>,
-    pub(super) bonus: Option<&'a Value>,
+pub(crate) struct Recurrence<'a> {
+    pub(crate) key: &'a Value,
+    pub(crate) value: &'a Value,
+    pub(crate) decay: Option<&'a Value>,
+    pub(crate) bonus: Option<&'a Value>,
 }
 
 /// The largest exponent, numerator and denominator, `(batch, width)` each.
 type State = [Value; 3];
 
 /// y `(batch, len, width)`; zeros where nothing is read. Padding adds nothing.
-pub(super) fn fading_mean(sequence: &Sequence<'_>, recurrence: &Recurrence<'_>) -> Value {
+pub(crate) fn fading_mean(sequence: &Sequence<'_>, recurrence: &Recurrence<'_>) -> Value {
     let graph = sequence.graph;
     let Recurrence { key, value, decay, bonus } = *recurrence;
     let real = graph.unsqueeze(&sequence.real_keys(), &[2]); // (batch, len, 1)
@@ -37,7 +35,7 @@ pub(super) fn fading_mean(sequence: &Sequence<'_>, recurrence: &Recurrence<'_>) 
         let shifted = |x: &Value, by: Option<&Value>| by.map_or(x.clone(), |by| graph.add(x, by));
         let new = |key| [key, graph.mul(&value, &real), real.clone()];
         let [_largest, numerator, denominator] = merged(graph, &past, &new(shifted(&key, bonus)));
-        let y = graph.div(&numerator, &nonzero(graph, &denominator));
+        let y = graph.div(&numerator, &graph.nonzero(&denominator));
         let [largest, numerator, denominator] = past;
         let largest = decay.map_or(largest.clone(), |decay| graph.sub(&largest, decay));
         (merged(graph, &[largest, numerator, denominator], &new(key)), y)

@@ -1,16 +1,22 @@
-//! A graph under construction: each method adds a node and returns its output.
+//! What a part of a model needs to write itself as ONNX: a graph under construction, its parameters ([`Scope`]), and
+//! the sequence that a call reads ([`Sequence`]).
 //!
 //! ```text
 //! graph.add(&graph.matmul(&x, &weight), &bias)          Add(MatMul(x, weight), bias)
 //! ```
 //!
-//! Operators are those of [`OPSET`] (<https://onnx.ai/onnx/operators/>). Shapes are checked by whoever runs the
-//! graph. Nodes are in the order of their computation; names are unique. The operators are in the files of `graph/`.
+//! Each method of a graph adds a node and returns its output. Operators are those of [`OPSET`]
+//! (<https://onnx.ai/onnx/operators/>). Shapes are checked by whoever runs the graph. Nodes are in the order of their
+//! computation; names are unique. The module `onnx` writes whole models.
 
 mod elementwise;
+mod error;
+mod parameters;
 mod products;
+pub mod proto;
 mod reductions;
 mod scan;
+mod sequence;
 mod shapes;
 
 use std::cell::{Cell, RefCell};
@@ -20,8 +26,11 @@ use std::rc::Rc;
 use candle_core::{DType, Result, Tensor};
 use prost::Message as _;
 
-use super::error::{OnnxError, OnnxResult};
-use super::proto::{
+pub use error::{OnnxError, OnnxResult};
+pub(crate) use parameters::{Parameters, Scope};
+pub(crate) use sequence::{FORBIDDEN, Lengths, Mask, Sequence};
+
+use proto::{
     AttributeProto, Dimension, DimensionProto, GraphProto, ModelProto, NodeProto,
     OperatorSetIdProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
     attribute_type, data_type,
@@ -36,11 +45,11 @@ const MAX_BYTES: usize = (1 << 31) - (1 << 24);
 
 /// A tensor of the graph, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Value(Rc<str>);
+pub struct Value(Rc<str>);
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Type {
+pub(crate) enum Type {
     Float,
     Int,
 }
@@ -56,7 +65,7 @@ impl Type {
 
 /// One axis of an input or output.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Axis {
+pub(crate) enum Axis {
     Fixed(usize),
     /// Chosen by each call.
     Named(&'static str),
@@ -64,7 +73,7 @@ pub(super) enum Axis {
 
 /// A setting of an operator.
 #[derive(Debug)]
-pub(super) enum Attribute {
+pub(crate) enum Attribute {
     Float(f32),
     Int(i64),
     Ints(Vec<i64>),
@@ -73,7 +82,7 @@ pub(super) enum Attribute {
 
 /// The graph.
 #[derive(Debug, Default)]
-pub(super) struct Graph {
+pub struct Graph {
     nodes: RefCell<Vec<NodeProto>>,
     constants: RefCell<BTreeMap<String, TensorProto>>,
     inputs: RefCell<Vec<ValueInfoProto>>,
@@ -83,13 +92,13 @@ pub(super) struct Graph {
 
 /// Inputs, outputs, constants, and the file.
 impl Graph {
-    pub(super) fn input(&self, name: &str, of: Type, shape: &[Axis]) -> Value {
+    pub(crate) fn input(&self, name: &str, of: Type, shape: &[Axis]) -> Value {
         self.inputs.borrow_mut().push(information(name, of, shape));
         Value(name.into())
     }
 
     /// Declares `value` as the output `name`.
-    pub(super) fn output(&self, name: &str, value: &Value, shape: &[Axis]) {
+    pub(crate) fn output(&self, name: &str, value: &Value, shape: &[Axis]) {
         self.outputs.borrow_mut().push(information(name, Type::Float, shape));
         let node = NodeProto {
             input: vec![value.0.to_string()],
@@ -102,7 +111,7 @@ impl Graph {
     }
 
     /// The tensor `x` in f32 under a `name` of its own; the same name always holds the same tensor.
-    pub(super) fn tensor(&self, name: &str, x: &Tensor) -> Result<Value> {
+    pub(crate) fn tensor(&self, name: &str, x: &Tensor) -> Result<Value> {
         if !self.constants.borrow().contains_key(name) {
             let values = x.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
             let dims = x.dims().iter().map(|&dim| signed(dim)).collect();
@@ -113,19 +122,19 @@ impl Graph {
     }
 
     /// A number.
-    pub(super) fn number(&self, value: f64) -> Value {
+    pub(crate) fn number(&self, value: f64) -> Value {
         let value = value as f32;
         self.constant(format!("{value:?}"), Type::Float, Vec::new(), value.to_le_bytes().to_vec())
     }
 
     /// A list of integers.
-    pub(super) fn ints(&self, values: &[i64]) -> Value {
+    pub(crate) fn ints(&self, values: &[i64]) -> Value {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.constant(format!("{values:?}"), Type::Int, vec![signed(values.len())], bytes)
     }
 
     /// An integer.
-    pub(super) fn int(&self, value: i64) -> Value {
+    pub(crate) fn int(&self, value: i64) -> Value {
         self.constant(value.to_string(), Type::Int, Vec::new(), value.to_le_bytes().to_vec())
     }
 
@@ -140,7 +149,7 @@ impl Graph {
     ///
     /// # Errors
     /// If the constants are too large for a file.
-    pub(super) fn into_bytes(self) -> OnnxResult<Vec<u8>> {
+    pub(crate) fn into_bytes(self) -> OnnxResult<Vec<u8>> {
         let constants = self.constants.into_inner();
         let bytes = constants.values().map(|tensor| tensor.raw_data.len()).sum();
         if bytes > MAX_BYTES {
@@ -170,7 +179,7 @@ impl Graph {
     }
 
     /// Adds a node with one output.
-    pub(super) fn node(
+    pub(crate) fn node(
         &self,
         operator: &str,
         inputs: &[&Value],
@@ -212,7 +221,7 @@ impl Graph {
 }
 
 /// A length as ONNX writes it.
-pub(super) fn signed(len: usize) -> i64 {
+pub(crate) fn signed(len: usize) -> i64 {
     i64::try_from(len).unwrap_or(i64::MAX)
 }
 

@@ -2,14 +2,11 @@
 
 use candle_core::Result;
 
-use super::super::error::OnnxResult;
-use super::super::graph::{Attribute, Graph, Type, Value, signed};
-use super::super::sequence::FORBIDDEN;
-use super::heads::{self, Qkv};
-use super::layer::{Layer, Output};
-use super::weights::nonzero;
-use crate::attention::nystrom::{Compat, Config};
+use super::{Compat, Config};
+use crate::attention::onnx::heads::{self, Qkv};
+use crate::attention::onnx::{Layer, Output};
 use crate::attention::projection::Heads;
+use crate::onnx_graph::{Attribute, FORBIDDEN, Graph, OnnxResult, Type, Value, signed};
 
 /// kernel_1 Z kernel_3 V + DConv(V), or exact softmax attention for rows that are short enough.
 pub(super) fn attention(layer: &Layer<'_>, x: &Value, config: &Config) -> OnnxResult<Output> {
@@ -122,7 +119,7 @@ fn pseudo_inverse(
         Compat::None | Compat::HuggingFaceExact => graph.largest(&sums, &[-1]),
     };
     let less = |factor: f64, x: &Value| graph.sub(&graph.scale(identity, factor), x);
-    let mut z = graph.div(&graph.transpose(a, [0, 1, 3, 2]), &nonzero(graph, &largest));
+    let mut z = graph.div(&graph.transpose(a, [0, 1, 3, 2]), &graph.nonzero(&largest));
     for _ in 0..n_iterations {
         let x = graph.matmul(a, &z);
         let polynomial = less(15., &graph.matmul(&x, &less(7., &x)));

@@ -9,20 +9,20 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 use candle_nn::VarBuilder;
 
 use super::error::{OnnxError, OnnxResult};
-use super::graph::{Graph, Value};
+use super::{Graph, Value};
 use crate::error::BuildResult;
 use crate::params::{builder, without_gradients};
 
 /// The parameters that a model asks for when it is built, and those that the graph has taken.
 #[derive(Debug)]
-pub(super) struct Parameters {
+pub(crate) struct Parameters {
     tensors: BTreeMap<String, Tensor>,
     taken: RefCell<BTreeSet<String>>,
 }
 
 impl Parameters {
     /// Those that `build` asks for, out of `all`. Building checks the settings and all shapes.
-    pub(super) fn of<M>(
+    pub(crate) fn of<M>(
         all: &BTreeMap<String, Tensor>,
         build: impl FnOnce(&VarBuilder<'_>) -> BuildResult<M>,
     ) -> BuildResult<Self> {
@@ -41,18 +41,18 @@ impl Parameters {
     }
 
     /// A builder over them, for parts of a model that are built to read their constants.
-    pub(super) fn builder(&self) -> VarBuilder<'_> {
+    pub(crate) fn builder(&self) -> VarBuilder<'_> {
         without_gradients(&self.tensors, DType::F32, &Device::Cpu)
     }
 
     /// Those whose names begin with `prefix`, without it.
-    pub(super) fn at(&self, prefix: impl Display) -> Scope<'_> {
+    pub(crate) fn at(&self, prefix: impl Display) -> Scope<'_> {
         Scope { parameters: self, prefix: prefix.to_string() }
     }
 
     /// Checks that the graph has taken every parameter: one that it has not is a part of the model that this
     /// export leaves out.
-    pub(super) fn check_all_taken(&self) -> OnnxResult<()> {
+    pub(crate) fn check_all_taken(&self) -> OnnxResult<()> {
         let taken = self.taken.borrow();
         match self.tensors.keys().find(|name| !taken.contains(*name)) {
             None => Ok(()),
@@ -66,17 +66,17 @@ impl Parameters {
 
 /// Parameters under a common prefix.
 #[derive(Clone, Debug)]
-pub(super) struct Scope<'a> {
+pub struct Scope<'a> {
     parameters: &'a Parameters,
     prefix: String,
 }
 
 impl<'a> Scope<'a> {
-    pub(super) fn at(&self, name: impl Display) -> Self {
+    pub(crate) fn at(&self, name: impl Display) -> Self {
         Self { parameters: self.parameters, prefix: self.name(name) }
     }
 
-    pub(super) fn prefix(&self) -> &str {
+    pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
@@ -85,12 +85,12 @@ impl<'a> Scope<'a> {
     }
 
     /// Whether the model has this parameter.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.parameters.tensors.contains_key(&self.name(name))
     }
 
     /// The tensor of a parameter, which counts as taken.
-    pub(super) fn tensor(&self, name: &str) -> Result<&'a Tensor> {
+    pub(crate) fn tensor(&self, name: &str) -> Result<&'a Tensor> {
         let name = self.name(name);
         let Some(tensor) = self.parameters.tensors.get(&name) else {
             bail!("the graph needs a parameter `{name}`, which the model does not have")
@@ -99,13 +99,20 @@ impl<'a> Scope<'a> {
         Ok(tensor)
     }
 
+    /// Counts all of them as taken, for a constant that is computed from them.
+    pub(crate) fn take_all(&self) {
+        let prefix = self.name("");
+        let own = self.parameters.tensors.keys().filter(|name| name.starts_with(&prefix));
+        self.parameters.taken.borrow_mut().extend(own.cloned());
+    }
+
     /// A parameter as a constant of the graph.
-    pub(super) fn constant(&self, graph: &Graph, name: &str) -> Result<Value> {
+    pub(crate) fn constant(&self, graph: &Graph, name: &str) -> Result<Value> {
         graph.tensor(&self.name(name), self.tensor(name)?)
     }
 
     /// A constant that is computed from parameters, under a name of its own.
-    pub(super) fn derived(&self, graph: &Graph, name: &str, x: &Tensor) -> Result<Value> {
+    pub(crate) fn derived(&self, graph: &Graph, name: &str, x: &Tensor) -> Result<Value> {
         graph.tensor(&self.name(name), x)
     }
 }

@@ -38,8 +38,16 @@ pub type OnnxResult<T> = Result<T, OnnxError>;
 
 impl OnnxError {
     /// `setting` is a key with its value.
-    pub(super) fn unsupported(setting: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub(crate) fn unsupported(setting: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Unsupported { setting: setting.into(), reason: reason.into() }
+    }
+
+    /// A `kind` of the setting `key` that defines no graph.
+    pub(crate) fn unsupported_kind(key: &str, kind: &str) -> Self {
+        Self::unsupported(
+            format!("`{key}` = \"{kind}\""),
+            "this kind defines no graph of operators",
+        )
     }
 }
 

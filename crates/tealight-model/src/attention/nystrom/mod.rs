@@ -16,11 +16,14 @@
 //! and the landmarks of the queries would contain its later positions. As under softmax, the bias of the key
 //! map has no effect; its gradient is zero up to rounding.
 
+mod onnx;
+
 use candle_core::{D, Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use tealight_ops::depthwise_convolution::depthwise_convolution;
 use tealight_ops::nystrom::{self, Settings};
 
+use super::onnx::{Layer, Output};
 use super::projection::{self, Heads, Projection, merge_heads};
 use super::reduces_to::ReducesTo;
 use super::{
@@ -31,6 +34,7 @@ use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
+use crate::onnx_graph::{OnnxResult, Value};
 
 const KIND: &str = "nystrom";
 
@@ -138,6 +142,10 @@ impl AttentionKind for Config {
             None => softmax,
         };
         (self.n_landmarks >= len).then_some(reduces_to)
+    }
+
+    fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
+        onnx::attention(layer, x, self).map(Some)
     }
 }
 

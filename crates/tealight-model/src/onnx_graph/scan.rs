@@ -5,7 +5,7 @@ use super::{Attribute, Graph, GraphProto, Value, signed, untyped};
 impl Graph {
     /// Runs `step` along axis 1 of `inputs`, from the `states` at the start: (states, slices of the inputs without
     /// that axis) → (states, output). The outputs of all steps form axis 1 of the result.
-    pub(in crate::onnx) fn scan<const S: usize, const N: usize>(
+    pub(crate) fn scan<const S: usize, const N: usize>(
         &self,
         states: [&Value; S],
         inputs: [&Value; N],

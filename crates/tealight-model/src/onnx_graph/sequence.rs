@@ -6,58 +6,58 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use super::graph::{Graph, Type, Value, signed};
+use super::{Graph, Type, Value, signed};
 
 /// A number that is added to forbidden scores: far below any other, and sums of it stay finite in f32.
-pub(super) const FORBIDDEN: f64 = -1e30;
+pub(crate) const FORBIDDEN: f64 = -1e30;
 
 /// The sequence that a call reads.
 #[derive(Debug)]
-pub(super) struct Sequence<'a> {
-    pub(super) graph: &'a Graph,
+pub(crate) struct Sequence<'a> {
+    pub(crate) graph: &'a Graph,
     /// The number of keys: an integer.
-    pub(super) kv_len: Value,
+    pub(crate) kv_len: Value,
     /// The columns of the queries, `(q_len)`.
-    pub(super) queries: Value,
+    pub(crate) queries: Value,
     /// The columns of the keys, `(kv_len)`.
-    pub(super) keys: Value,
+    pub(crate) keys: Value,
     /// The positions of the queries in tables, `(batch or 1, q_len)`: their columns, unless a call chooses them.
-    pub(super) places: Value,
+    pub(crate) places: Value,
     /// Which keys are no padding, `(batch, kv_len)` of bool.
-    pub(super) real: Value,
+    pub(crate) real: Value,
     /// Position i reads j ≤ i.
-    pub(super) causal: bool,
+    pub(crate) causal: bool,
     masks: RefCell<BTreeMap<Option<usize>, Mask>>,
     distances: RefCell<Option<Value>>,
 }
 
 /// The inputs that say how long a sequence is, and where.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lengths<'a> {
+pub(crate) struct Lengths<'a> {
     /// `(batch, q_len)`
-    pub(super) ids: &'a Value,
+    pub(crate) ids: &'a Value,
     /// `(batch, kv_len)`
-    pub(super) attention_mask: &'a Value,
+    pub(crate) attention_mask: &'a Value,
     /// `(batch, q_len)`, if a call chooses positions.
-    pub(super) position_ids: Option<&'a Value>,
+    pub(crate) position_ids: Option<&'a Value>,
     /// The number of cached positions, if there is a cache: an integer.
-    pub(super) past_len: Option<&'a Value>,
+    pub(crate) past_len: Option<&'a Value>,
 }
 
 /// Which keys a query may read.
 #[derive(Clone, Debug)]
-pub(super) struct Mask {
+pub(crate) struct Mask {
     /// `(batch, 1, q_len or 1, kv_len)` of bool.
-    pub(super) allowed: Value,
+    pub(crate) allowed: Value,
     /// The same in floats: 0 where allowed, else [`FORBIDDEN`].
-    pub(super) additive: Value,
+    pub(crate) additive: Value,
     /// 1 where a query may read any key, else 0: `(batch, 1, q_len or 1, 1)`.
-    pub(super) reads_any: Value,
+    pub(crate) reads_any: Value,
 }
 
 impl<'a> Sequence<'a> {
     /// The sequence of these `inputs` of the graph.
-    pub(super) fn new(graph: &'a Graph, inputs: &Lengths<'_>, causal: bool) -> Self {
+    pub(crate) fn new(graph: &'a Graph, inputs: &Lengths<'_>, causal: bool) -> Self {
         let Lengths { ids, attention_mask, position_ids, past_len } = *inputs;
         let q_len = graph.len(ids, 1);
         let kv_len = past_len.map_or_else(|| q_len.clone(), |past| graph.add(past, &q_len));
@@ -78,7 +78,7 @@ impl<'a> Sequence<'a> {
     }
 
     /// j − i for query i and key j: `(q_len, kv_len)` of integers.
-    pub(super) fn distances(&self) -> Value {
+    pub(crate) fn distances(&self) -> Value {
         let graph = self.graph;
         let compute = || {
             let keys = graph.unsqueeze(&self.keys, &[0]);
@@ -88,12 +88,12 @@ impl<'a> Sequence<'a> {
     }
 
     /// 1 at keys that are no padding, else 0: `(batch, kv_len)` of floats.
-    pub(super) fn real_keys(&self) -> Value {
+    pub(crate) fn real_keys(&self) -> Value {
         self.graph.cast(&self.real, Type::Float)
     }
 
     /// The mask of padding, causality and a window: |i − j| < window.
-    pub(super) fn mask(&self, window: Option<usize>) -> Mask {
+    pub(crate) fn mask(&self, window: Option<usize>) -> Mask {
         if let Some(mask) = self.masks.borrow().get(&window) {
             return mask.clone();
         }

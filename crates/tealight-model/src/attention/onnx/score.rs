@@ -2,13 +2,13 @@
 
 use candle_core::Result;
 
-use super::super::graph::Value;
+use super::Layer;
 use super::heads::Qkv;
-use super::layer::Layer;
 use crate::attention::score::Score;
+use crate::onnx_graph::Value;
 
 /// `(batch, n_heads, q_len, kv_len)`
-pub(super) fn scores(layer: &Layer<'_>, score: Score, qkv: &Qkv) -> Result<Value> {
+pub(crate) fn scores(layer: &Layer<'_>, score: Score, qkv: &Qkv) -> Result<Value> {
     let (graph, at) = (layer.graph(), layer.at.at("score"));
     let Qkv { query, key, .. } = qkv;
     let unsqueezed = |name, axes: &[i64]| -> Result<Value> {

@@ -4,55 +4,19 @@
 //! weight: the features are multiplied relative to the largest of each position, so that none overflows, and the
 //! logarithms of the products are the scores of a softmax.
 
-use candle_core::{Device, Tensor};
-
-use super::super::error::OnnxResult;
-use super::super::graph::{Graph, Value};
-use super::super::sequence::FORBIDDEN;
-use super::heads::{self, Qkv};
-use super::layer::{Layer, Output};
-use crate::attention::performer;
-use crate::attention::projection::Heads;
+use crate::attention::onnx::heads::{self, Qkv};
+use crate::attention::onnx::{Layer, Output};
+use crate::onnx_graph::{FORBIDDEN, Graph, OnnxResult, Value};
 
 /// Products of features are raised to this, the smallest normal number of f32, before their logarithm.
 const SMALLEST: f64 = f32::MIN_POSITIVE as f64;
 
-/// φ(x) = elu(x) + 1.
-pub(super) fn elu(layer: &Layer<'_>, x: &Value) -> OnnxResult<Output> {
-    let graph = layer.graph();
-    let log = |x: &Value| {
-        let positive = graph.map("Relu", x);
-        let above = graph.map("Log", &graph.add(&positive, &graph.number(1.)));
-        graph.add(&graph.sub(x, &positive), &above)
-    };
-    let qkv = heads::project(layer, x, Heads::default())?;
-    let logs = [log(&qkv.query), log(&qkv.key)];
-    average(layer, qkv, &logs)
-}
-
-/// φ(x) = exp(ωᵣᵀ x − |x|²/2), which estimates the exponential of a score.
-pub(super) fn performer(
-    layer: &Layer<'_>,
-    x: &Value,
-    config: &performer::Config,
-) -> OnnxResult<Output> {
-    // Both are settings of ω.
-    let performer::Config { n_random_features: _, orthogonal: _ } = config;
-    let (graph, at) = (layer.graph(), &layer.at);
-    let scale = (layer.head_dim as f64).powf(-0.25);
-    let omega = performer::omega(config, layer.head_dim, at.prefix());
-    let omega = Tensor::new(omega, &Device::Cpu)?; // (n_random_features, head_dim)
-    let omega = at.derived(graph, "omega", &(omega.t()? * scale)?)?;
-    let qkv = heads::project(layer, x, Heads::default())?;
-    let square = graph.sum(&graph.mul(&qkv.key, &qkv.key), -1);
-    let half_square = graph.scale(&square, 0.5 * scale * scale);
-    let log_key = graph.sub(&graph.matmul(&qkv.key, &omega), &half_square);
-    let logs = [graph.matmul(&qkv.query, &omega), log_key];
-    average(layer, qkv, &logs)
-}
-
 /// Σⱼ φ(q)ᵀφ(kⱼ) vⱼ / Σⱼ φ(q)ᵀφ(kⱼ), for ln φ of queries and keys, `(batch, n_heads, len, n_features)` each.
-fn average(layer: &Layer<'_>, qkv: Qkv, logs: &[Value; 2]) -> OnnxResult<Output> {
+pub(in crate::attention) fn average(
+    layer: &Layer<'_>,
+    qkv: Qkv,
+    logs: &[Value; 2],
+) -> OnnxResult<Option<Output>> {
     let (graph, sequence) = (layer.graph(), layer.sequence);
     let mask = sequence.mask(None);
     let context = if sequence.causal {
@@ -62,7 +26,7 @@ fn average(layer: &Layer<'_>, qkv: Qkv, logs: &[Value; 2]) -> OnnxResult<Output>
         read_sums(layer, logs, &qkv.value)
     };
     let context = graph.mul(&context, &mask.reads_any);
-    Ok(heads::output(layer, qkv, &context)?)
+    Ok(Some(heads::output(layer, qkv, &context)?))
 }
 
 /// ln φ(q)ᵀφ(k), up to a constant for each query: `(batch, n_heads, q_len, kv_len)`

@@ -2,31 +2,30 @@
 
 use candle_core::Result;
 
-use super::super::graph::{Graph, Value, signed};
-use super::super::layers::{linear, rms_norm};
-use super::layer::{Layer, Output};
+use super::{Layer, Output};
 use crate::attention::projection::Heads;
+use crate::onnx_graph::{Graph, Value, signed};
 
 /// Queries `(batch, n_heads, q_len, head_dim)`, and keys and values `(batch, n_heads, kv_len, head_dim)`.
 #[derive(Debug)]
-pub(super) struct Qkv {
-    pub(super) query: Value,
-    pub(super) key: Value,
-    pub(super) value: Value,
+pub(crate) struct Qkv {
+    pub(crate) query: Value,
+    pub(crate) key: Value,
+    pub(crate) value: Value,
     /// Keys and values before heads are repeated, if there is a cache.
-    pub(super) present: Option<[Value; 2]>,
+    pub(crate) present: Option<[Value; 2]>,
 }
 
 /// Projects `x (batch, q_len, d_model)`; queries and keys are rotated, if positions are rotary.
-pub(super) fn project(layer: &Layer<'_>, x: &Value, heads: Heads) -> Result<Qkv> {
+pub(crate) fn project(layer: &Layer<'_>, x: &Value, heads: Heads) -> Result<Qkv> {
     let (graph, n_heads) = (layer.graph(), layer.n_heads);
     let n_kv_heads = heads.n_kv_heads.unwrap_or(n_heads);
     let normed = |name, x: Value| {
         let Some(epsilon) = heads.qk_norm else { return Result::Ok(x) };
         let gain = layer.at.at(format!("{name}_norm")).constant(graph, "weight")?;
-        Ok(rms_norm(graph, &x, &gain, epsilon))
+        Ok(graph.rms_norm(&x, &gain, epsilon))
     };
-    let of = |name, n| Result::Ok(split(layer, &linear(graph, &layer.at.at(name), x)?, n));
+    let of = |name, n| Result::Ok(split(layer, &graph.linear(&layer.at.at(name), x)?, n));
     let rotated = |x: Value| match layer.angles {
         Some(angles) => angles.rotate(layer.sequence, &x, layer.head_dim),
         None => x,
@@ -44,14 +43,14 @@ pub(super) fn project(layer: &Layer<'_>, x: &Value, heads: Heads) -> Result<Qkv>
 }
 
 /// `(batch, len, n_heads·head_dim)` → `(batch, n_heads, len, head_dim)`
-pub(super) fn split(layer: &Layer<'_>, x: &Value, n_heads: usize) -> Value {
+pub(crate) fn split(layer: &Layer<'_>, x: &Value, n_heads: usize) -> Value {
     let graph = layer.graph();
     let heads = graph.reshape(x, &[0, 0, signed(n_heads), signed(layer.head_dim)]);
     graph.transpose(&heads, [0, 2, 1, 3])
 }
 
 /// `(batch, n_heads, len, head_dim)` → `(batch, len, n_heads·head_dim)`
-pub(super) fn merge(graph: &Graph, x: &Value) -> Value {
+pub(crate) fn merge(graph: &Graph, x: &Value) -> Value {
     graph.reshape(&graph.transpose(x, [0, 2, 1, 3]), &[0, 0, -1])
 }
 
@@ -68,8 +67,8 @@ fn repeat(layer: &Layer<'_>, x: &Value, n_kv_heads: usize) -> Value {
 }
 
 /// The output of a layer whose heads give `context (batch, n_heads, q_len, head_dim)`.
-pub(super) fn output(layer: &Layer<'_>, qkv: Qkv, context: &Value) -> Result<Output> {
+pub(crate) fn output(layer: &Layer<'_>, qkv: Qkv, context: &Value) -> Result<Output> {
     let graph = layer.graph();
-    let y = linear(graph, &layer.at.at("output"), &merge(graph, context))?;
+    let y = graph.linear(&layer.at.at("output"), &merge(graph, context))?;
     Ok(Output { y, present: qkv.present })
 }

@@ -1,13 +1,15 @@
-//! Products, convolutions and pooling.
+//! Products, linear maps, convolutions and pooling.
 
+use candle_core::Result;
 use tealight_ops::patches::Window;
 
+use super::parameters::Scope;
 use super::{Attribute, Graph, Value, signed};
 
 impl Graph {
     /// `x (batch, inputs, height, width)`, `weight (outputs, inputs, size, size)`, `bias (outputs)` →
     /// `(batch, outputs, rows, columns)`
-    pub(in crate::onnx) fn convolution(
+    pub(crate) fn convolution(
         &self,
         x: &Value,
         weight: &Value,
@@ -19,17 +21,29 @@ impl Graph {
     }
 
     /// The largest of each window of `x (batch, channels, height, width)`.
-    pub(in crate::onnx) fn max_pool(&self, x: &Value, window: Window) -> Value {
+    pub(crate) fn max_pool(&self, x: &Value, window: Window) -> Value {
         self.node("MaxPool", &[x], sliding(window))
     }
 
-    pub(in crate::onnx) fn matmul(&self, a: &Value, b: &Value) -> Value {
+    pub(crate) fn matmul(&self, a: &Value, b: &Value) -> Value {
         self.node("MatMul", &[a, b], vec![])
     }
 
     /// a bᵀ of the last two of four axes.
-    pub(in crate::onnx) fn matmul_transposed(&self, a: &Value, b: &Value) -> Value {
+    pub(crate) fn matmul_transposed(&self, a: &Value, b: &Value) -> Value {
         self.matmul(a, &self.transpose(b, [0, 1, 3, 2]))
+    }
+
+    /// x Wᵀ (+ b) with `weight (out, in)` and `bias (out)` of `at`, if there is one: `(.., in)` → `(.., out)`
+    pub(crate) fn linear(&self, at: &Scope<'_>, x: &Value) -> Result<Value> {
+        // Transposed here and not by a node: matrix products read rows of the second factor.
+        let weight = at.derived(self, "weight.transposed", &at.tensor("weight")?.t()?)?;
+        self.biased(at, &self.matmul(x, &weight))
+    }
+
+    /// x + b, if there is a bias.
+    pub(crate) fn biased(&self, at: &Scope<'_>, x: &Value) -> Result<Value> {
+        if at.has("bias") { Ok(self.add(x, &at.constant(self, "bias")?)) } else { Ok(x.clone()) }
     }
 }
 
