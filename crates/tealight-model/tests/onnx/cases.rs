@@ -9,7 +9,7 @@ use tealight_model::models::causal_lm::{CausalLm, CausalLmSpec};
 use tealight_model::models::classifier::{Classifier, ClassifierSpec, ReadOut};
 use tealight_model::models::masked_lm::{MaskedLm, MaskedLmSpec};
 use tealight_model::norm::NormConfig;
-use tealight_model::onnx::OnnxError;
+use tealight_model::onnx::{Cache, OnnxError};
 use tealight_model::params::without_gradients;
 use tealight_model::position::PositionConfig;
 use tealight_model::transformer::block::BlockInput;
