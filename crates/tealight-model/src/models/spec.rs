@@ -1,4 +1,4 @@
-//! What a trained model is: its kind, with the sizes that its data decide.
+//! The kind of a trained model, with the sizes that its data decide.
 //!
 //! Everything that distinguishes kinds of models starts from [`ModelSpec`]: folders of `transformers`
 //! ([`hf`](crate::hf)), graphs of ONNX ([`onnx`](crate::onnx)), runs and exported folders
@@ -72,6 +72,7 @@ impl ModelSpec {
             Self::CausalLm(_) => Some("text-generation"),
             Self::Seq2Seq { .. } => Some("text2text-generation"),
             Self::TextClassifier(_) => Some("text-classification"),
+            Self::ImageClassifier(spec) if spec.n_classes == 0 => Some("image-feature-extraction"),
             Self::ImageClassifier(_) => Some("image-classification"),
             Self::Forecaster(_) => None,
         }
@@ -123,7 +124,7 @@ impl ModelSpec {
         }
     }
 
-    /// The number of numbers that it gives for a position or an example; 0 for a model without a head.
+    /// The number of outputs for each position or example; 0 for a model without a head.
     pub fn n_outputs(&self) -> usize {
         match self {
             Self::MaskedLm(spec) => spec.vocab_size,
@@ -153,8 +154,8 @@ impl ModelSpec {
         }
     }
 
-    /// The classifier of `n_classes` whose backbone is that of this model; of other models than encoders of texts and
-    /// models of pictures, the model itself.
+    /// A classifier of `n_classes` with the backbone of this model, if this is an encoder of texts or a model of pictures.
+    /// Any other model, a classifier of texts included, is returned unchanged.
     #[must_use]
     pub fn with_classes(self, n_classes: usize, read_out: ReadOut) -> Self {
         match self {

@@ -107,7 +107,7 @@ fn check(spec: &ModelSpec, cache: Cache) -> OnnxResult<()> {
     let refused = |reason: &str| Err(OnnxError::unsupported(spec.to_string(), reason));
     match spec {
         ModelSpec::Seq2Seq { .. } => refused("its export is not supported"),
-        ModelSpec::Forecaster(_) => refused("its inputs are no texts"),
+        ModelSpec::Forecaster(_) => refused("only Tealight encodes its inputs"),
         ModelSpec::ImageClassifier(spec) if spec.n_classes == 0 => refused("it has no outputs"),
         ModelSpec::CausalLm(_) => Ok(()),
         _ if cache == Cache::With => {

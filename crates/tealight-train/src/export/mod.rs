@@ -54,7 +54,7 @@ impl TrainedModel {
     }
 
     fn expressed(&self) -> std::result::Result<Expressed, String> {
-        let spec = self.spec.as_ref().filter(|_| !self.is_of_its_task());
+        let spec = self.portable_spec();
         let spec = spec.ok_or_else(|| format!("its task is \"{}\"", self.record.task))?;
         if let Some(HfOrigin { family, ids, classification, .. }) = &self.hf {
             let outputs = classification.as_ref();
@@ -72,7 +72,10 @@ impl TrainedModel {
         };
         let ids = SpecialIds { pad, bos: special.begin, eos: special.end };
         let outputs = match (spec, spec.read_out()) {
-            (ModelSpec::Encoder(_), _) => return Err("its task is \"encoder\"".to_owned()),
+            (ModelSpec::Encoder(_), _) => {
+                let reason = "its folder does not name the family of `transformers` that the encoder belongs to";
+                return Err(reason.to_owned());
+            }
             (_, None) => None,
             (_, Some(read_out)) => {
                 let labels = self.readers.labels.as_ref().ok_or("it has no labels")?;
@@ -111,10 +114,7 @@ impl TrainedModel {
         let card = Card {
             provenance,
             description: self.description(),
-            pipeline_tag: self
-                .spec
-                .filter(|_| !self.is_of_its_task())
-                .and_then(|it| it.pipeline_tag()),
+            pipeline_tag: self.portable_spec().and_then(ModelSpec::pipeline_tag),
             library_name,
             command: pipelines::command(self),
             reason,
@@ -130,9 +130,9 @@ impl TrainedModel {
         expressed: Option<&Expressed>,
         cache: Cache,
     ) -> Result<Vec<(String, Vec<u8>)>> {
-        let spec = self.spec.as_ref().filter(|_| !self.is_of_its_task()).ok_or_else(|| {
+        let spec = self.portable_spec().ok_or_else(|| {
             let rule = format!(
-                "{} cannot be written as ONNX: its inputs are no texts",
+                "{} cannot be written as ONNX: only Tealight encodes its inputs",
                 self.description()
             );
             Error::unusable(&self.config_file, &rule)

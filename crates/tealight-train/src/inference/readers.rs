@@ -1,4 +1,4 @@
-//! What reads the inputs of a trained model and names its outputs.
+//! The parts of a trained model that encode its inputs and name its outputs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use crate::data::text::tokenizer::Tokenizer;
 use crate::data::weather::Generator;
 use crate::error::{Error, Result};
 
-/// What reads the inputs of a trained model and names its outputs, as far as its files say.
+/// Tokenizer, labels, preprocessing and vocabulary of a trained model: they encode its inputs and name its outputs. A
+/// part that its files do not have is `None`.
 #[derive(Debug, Default)]
 pub struct Readers {
     /// The tokenizer, for models of text. Of a causal language model that was trained here, its template is one for
@@ -33,9 +34,9 @@ pub struct Readers {
 /// The fields or columns of the texts in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextFields {
-    /// That of the text.
+    /// The field of the text.
     pub text: String,
-    /// That of the second text of a pair.
+    /// The field of the second text of a pair.
     pub text_pair: Option<String>,
 }
 

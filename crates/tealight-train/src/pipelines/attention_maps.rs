@@ -67,11 +67,10 @@ impl Pipeline for AttentionMaps {
             Some(ModelSpec::Forecaster(_)) => {
                 Reader::Forecast(Box::new(Forecast::open(model, device)?))
             }
-            Some(ModelSpec::ImageClassifier(_)) => {
-                return Err(model.wrong_kind("a model of texts"));
-            }
-            Some(ModelSpec::Seq2Seq { .. }) | None => {
-                return Err(model.wrong_kind("a language model or a classifier of texts"));
+            Some(ModelSpec::ImageClassifier(_) | ModelSpec::Seq2Seq { .. }) | None => {
+                return Err(model.wrong_kind(
+                    "a language model, a classifier of texts, or a model of the task \"weather\" or \"seq2seq\"",
+                ));
             }
         };
         let max_seq_len = model.config.max_seq_len.unwrap_or(usize::MAX);
@@ -91,7 +90,7 @@ impl AttentionMaps {
     pub fn len_of(&self, sequence: &str) -> Result<usize> {
         Ok(match &self.reader {
             Reader::Encoder(both) => both.1.encode(sequence)?.ids.len(),
-            Reader::CausalLm(both) => both.1.encode(sequence)?.ids.len(),
+            Reader::CausalLm(both) => both.1.encode_beginning(sequence)?.len(),
             Reader::Classifier(pipeline) => pipeline.tokenizer().encode(sequence)?.ids.len(),
             Reader::Translation(_) => sequence.chars().count(),
             Reader::Forecast(_) => days(sequence)?.len(),

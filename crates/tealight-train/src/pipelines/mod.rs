@@ -6,7 +6,7 @@
 //!
 //! A pipeline holds the built model and what reads its inputs, as a `pipeline` of `transformers` does, and has its name
 //! where there is one. The commands translate arguments into requests and answers into text or JSON, the server does so
-//! with HTTP; neither looks at the kind of a model.
+//! with HTTP. Both choose a pipeline by [`name_of`], not by the kind of the model.
 
 pub mod attention_maps;
 pub mod feature_extraction;
@@ -27,9 +27,9 @@ use crate::trained::TrainedModel;
 pub trait Pipeline: Sized + 'static {
     /// Its name, that of a pipeline of `transformers` where there is one.
     const NAME: &'static str;
-    /// What is asked.
+    /// A question to the model.
     type Request: Send + 'static;
-    /// What is answered.
+    /// The answer of the model.
     type Answer: Send + 'static;
 
     /// Builds the model on `device`, without gradients.
@@ -63,6 +63,7 @@ pub fn name_of(model: &TrainedModel) -> Option<&'static str> {
         ModelSpec::CausalLm(_) => text_generation::TextGeneration::NAME,
         ModelSpec::Seq2Seq { .. } => translation::Translation::NAME,
         ModelSpec::TextClassifier(_) => text_classification::TextClassification::NAME,
+        ModelSpec::ImageClassifier(spec) if spec.n_classes == 0 => return None,
         ModelSpec::ImageClassifier(_) => image_classification::ImageClassification::NAME,
         ModelSpec::Forecaster(_) => forecast::Forecast::NAME,
     })
@@ -76,8 +77,10 @@ pub(crate) fn command(model: &TrainedModel) -> &'static str {
         Some(ModelSpec::CausalLm(_)) => "tealight generate FOLDER \"…\"",
         Some(ModelSpec::Seq2Seq { .. }) => "tealight translate FOLDER \"…\"",
         Some(ModelSpec::TextClassifier(_)) => "tealight classify FOLDER \"…\"",
-        Some(ModelSpec::ImageClassifier(_)) => "tealight classify FOLDER picture.png",
-        None | Some(ModelSpec::Forecaster(_)) => {
+        Some(ModelSpec::ImageClassifier(spec)) if spec.n_classes > 0 => {
+            "tealight classify FOLDER picture.png"
+        }
+        None | Some(ModelSpec::ImageClassifier(_) | ModelSpec::Forecaster(_)) => {
             "tealight train CONFIG    # with init_from = \"FOLDER\""
         }
     }

@@ -65,12 +65,13 @@ impl Pipeline for Translation {
         let reader = if let Some(vocabulary) = &model.readers.vocabulary {
             Reader::Symbols(vocabulary.clone())
         } else if model.run.is_some() && model.readers.tokenizer.is_none() {
-            // A run keeps what it reads with: its absence has the file's name.
+            // A run keeps its vocabulary. If the file is missing, the error of `read` names it.
             Reader::Symbols(Vocabulary::read(&model.folder)?)
         } else {
             let tokenizer = model.tokenizer()?.clone();
             let begin = begin_id.or(tokenizer.special().pad);
-            let begin = begin.ok_or_else(|| Error::NoTokenizer(model.origin.clone()))?;
+            let rule = "it names no first token of the decoder, and its tokenizer has no padding in its place";
+            let begin = begin.ok_or_else(|| Error::unusable(&model.config_file, &rule))?;
             Reader::Tokens { tokenizer: Box::new(tokenizer), begin }
         };
         Ok(Self { model: built, spec, reader, device: device.clone() })

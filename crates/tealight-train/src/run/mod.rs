@@ -116,7 +116,7 @@ impl RunDirectory {
         files::replace(&self.path.join(CONFIG), config.as_bytes())?;
         files::replace(&self.path.join(RESOLVED), resolved.as_bytes())?;
         // The manifest is written last: a directory without it does not count as a run.
-        let path = self.path.join(MANIFEST);
+        let path = self.manifest_path();
         files::replace(&path, &files::to_json(&path, manifest)?)?;
         files::sync_directory(self.path.parent().unwrap_or(Path::new("")))
     }
@@ -126,9 +126,14 @@ impl RunDirectory {
         self.path.join(RESOLVED)
     }
 
+    /// The path of the manifest.
+    pub fn manifest_path(&self) -> PathBuf {
+        self.path.join(MANIFEST)
+    }
+
     /// The manifest.
     pub fn manifest(&self) -> Result<Manifest> {
-        files::read_json(&self.path.join(MANIFEST), manifest::FORMAT_VERSION)
+        files::read_json(&self.manifest_path(), manifest::FORMAT_VERSION)
     }
 
     /// The path of `metrics.jsonl`.

@@ -2,8 +2,8 @@
 //!
 //! A task is a folder here and one line in the list of [`TaskConfig`]. Its settings implement [`TaskSettings`] and
 //! [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report is a [`Report`]. Code for any task is a
-//! [`TaskVisitor`]. Besides, only `tealight init` matches on the kind: it names the tasks that it writes a configuration
-//! for.
+//! [`TaskVisitor`]. Besides, `tealight init` names the tasks that it writes a configuration for, and
+//! [`trained`](crate::trained) the tasks that take settings from a model (`init_from`) or prompts from a tokenizer.
 //!
 //! A task is for training and evaluation: it has data. What is done with a trained model is in
 //! [`trained`](crate::trained) and [`pipelines`](crate::pipelines).
@@ -138,8 +138,7 @@ pub trait TaskSettings: fmt::Debug {
     }
 
     /// The kind of the models that a run with these settings trains. `record` has the sizes in the manifest of the run,
-    /// `pad_id` is the padding of its tokenizer. `None` if a size is missing, or if nothing but this task can use such a
-    /// model.
+    /// `pad_id` is the padding of its tokenizer. `None` if a size is missing, or if [`ModelSpec`] has no such kind.
     fn model_spec(&self, record: SpecRecord, pad_id: Option<u32>) -> Option<ModelSpec> {
         record.spec(pad_id)
     }
@@ -163,11 +162,11 @@ pub trait TaskSettings: fmt::Debug {
         None
     }
 
-    /// Adds to the `readers` of such a model what only these settings say.
+    /// Adds to `readers` what only the settings of the run hold: the rule of the weather, the fields of a table.
     ///
     /// # Errors
     /// If a setting is invalid.
-    fn complete(&self, _readers: &mut Readers) -> Result<()> {
+    fn add_readers(&self, _readers: &mut Readers) -> Result<()> {
         Ok(())
     }
 }

@@ -26,6 +26,7 @@ use tealight_model::hf::{Classification, Description, Family, SpecialIds};
 use tealight_model::params::without_gradients;
 use tealight_model::{BuildError, BuildResult, ModelConfig, ModelSpec, SpecRecord};
 
+use crate::checks::{MAX_SIZE, at_most};
 use crate::config::{Precision, RunConfig};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
@@ -62,7 +63,7 @@ pub struct TrainedModel {
     pub spec: Option<ModelSpec>,
     /// The task that it was trained for, with its sizes, as files record them.
     pub(crate) record: SpecRecord,
-    /// The transformer, with `max_seq_len` set.
+    /// The settings of the model. `max_seq_len` is set for models that read one text; for others it may be absent.
     pub config: ModelConfig,
     /// The parameters by name.
     pub weights: NamedTensors,
@@ -122,7 +123,10 @@ impl TrainedModel {
     ) -> Result<Self> {
         let manifest = directory.manifest()?;
         let source = ConfigSource::read(&directory.resolved_path(), &[])?;
-        let RunConfig { task, mut model, checkpoint, .. } = source.deserialize()?;
+        let config: RunConfig = source.deserialize()?;
+        let checked = config.validate().and_then(|()| config.task.settings().validate());
+        checked.map_err(|error| in_file(error, &directory.resolved_path()))?;
+        let RunConfig { task, mut model, checkpoint, .. } = config;
         let asked = selection.or_else(|| Selection::named(path, &directory));
         let (checkpoint, note) = directory.checkpoints().select(asked, checkpoint.select)?;
         let weights = load_weights(&checkpoint, &Device::Cpu)?;
@@ -134,6 +138,8 @@ impl TrainedModel {
         let record =
             SpecRecord { task: task.kind().to_owned(), sizes: manifest.sizes, read_out: None };
         let spec = task.settings().model_spec(record.clone(), pad_id);
+        check_sizes(&record, spec.as_ref())
+            .map_err(|error| in_file(error, &directory.manifest_path()))?;
         if let Some(
             ModelSpec::MaskedLm(_) | ModelSpec::CausalLm(_) | ModelSpec::TextClassifier(_),
         ) = spec
@@ -141,7 +147,7 @@ impl TrainedModel {
             model.max_seq_len = model.max_seq_len.or(spec.and_then(|spec| spec.seq_len()));
         }
         let mut readers = Readers::read(spec.as_ref(), tokenizer, directory.path())?;
-        task.settings().complete(&mut readers)?;
+        task.settings().add_readers(&mut readers)?;
         Ok(Self {
             origin: path.to_owned(),
             folder: directory.path().to_owned(),
@@ -228,17 +234,17 @@ impl TrainedModel {
         }
     }
 
-    /// What the model is, with its article. One whose inputs only Tealight reads is called by its task.
+    /// The kind of the model, with its article. A model whose inputs only Tealight encodes is called by its task.
     pub fn description(&self) -> String {
         match &self.spec {
-            Some(spec) if !self.is_of_its_task() => spec.to_string(),
+            Some(spec) if !reads_only_task_data(Some(spec), &self.readers) => spec.to_string(),
             _ => format!("a model of the task \"{}\"", self.record.task),
         }
     }
 
-    /// Whether no other program has such a model: its inputs are those of a task of Tealight.
-    pub(crate) fn is_of_its_task(&self) -> bool {
-        is_of_its_task(self.spec.as_ref(), &self.readers)
+    /// The kind of the model, if other programs can use it, too.
+    pub(crate) fn portable_spec(&self) -> Option<&ModelSpec> {
+        self.spec.as_ref().filter(|spec| !reads_only_task_data(Some(spec), &self.readers))
     }
 
     /// The error that something needs another kind of model: the kind that is `wanted`, with its article.
@@ -247,7 +253,8 @@ impl TrainedModel {
     }
 }
 
-fn is_of_its_task(spec: Option<&ModelSpec>, readers: &Readers) -> bool {
+/// Whether only a task of Tealight encodes the inputs of the model, so that no other program can use it.
+fn reads_only_task_data(spec: Option<&ModelSpec>, readers: &Readers) -> bool {
     match spec {
         None | Some(ModelSpec::Forecaster(_)) => true,
         Some(ModelSpec::Seq2Seq { .. }) => readers.tokenizer.is_none(),
@@ -257,8 +264,34 @@ fn is_of_its_task(spec: Option<&ModelSpec>, readers: &Readers) -> bool {
 
 /// What an exported folder records of a model whose files have this `record`.
 fn recorded(spec: Option<&ModelSpec>, readers: &Readers, record: SpecRecord) -> SpecRecord {
-    let of_kind = spec.filter(|_| !is_of_its_task(spec, readers)).and_then(SpecRecord::new);
+    let of_kind = spec.filter(|_| !reads_only_task_data(spec, readers)).and_then(SpecRecord::new);
     of_kind.unwrap_or(record)
+}
+
+/// Checks the recorded sizes of a model against the limits of a configuration, and its token ids against its vocabulary.
+/// The sizes of a model without a `spec` build nothing and may be large, such as the number of examples in a corpus.
+fn check_sizes(record: &SpecRecord, spec: Option<&ModelSpec>) -> Result<()> {
+    let Some((spec, of_spec)) = spec.and_then(|spec| Some((spec, SpecRecord::new(spec)?))) else {
+        return Ok(());
+    };
+    for name in ["pad_id", "begin_id"] {
+        let (id, n_tokens) = (record.sizes.get(name), spec.vocab_size() as u64);
+        if let Some(id) = id.filter(|&&id| id >= n_tokens) {
+            let key = format!("sizes.{name}");
+            let message = format!("`{key}` = {id} must be below `sizes.vocab_size` = {n_tokens}");
+            return Err(Error::config([&key], message));
+        }
+    }
+    let check = |(name, &size): (&String, &u64)| at_most(&format!("sizes.{name}"), size, MAX_SIZE);
+    of_spec.sizes.iter().try_for_each(check)
+}
+
+/// Names the file instead of the configuration in an error.
+fn in_file(error: Error, path: &Path) -> Error {
+    match error {
+        Error::Config(fault) => Error::unusable(path, &fault),
+        error => error,
+    }
 }
 
 /// The message of an error, without the backtrace that Candle adds under `RUST_BACKTRACE`.

@@ -17,11 +17,10 @@ use serde::{Deserialize, Serialize};
 use tealight_model::models::read_out::ReadOut;
 use tealight_model::{ModelConfig, ModelSpec, SpecRecord};
 
-use super::{TrainedModel, recorded};
-use crate::checks::{MAX_SIZE, at_most};
+use super::{TrainedModel, check_sizes, in_file, recorded};
 use crate::config::{Precision, limits};
 use crate::data::text::tokenizer::Tokenizer;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inference::image_classifier::Preprocessing;
 use crate::inference::labels::Labels;
 use crate::inference::readers::Readers;
@@ -58,7 +57,9 @@ pub(super) fn read(folder: &Path) -> Result<TrainedModel> {
     let tokenizer = Tokenizer::in_folder(folder)?;
     let record = SpecRecord { task, sizes, read_out };
     let spec = record.spec(tokenizer.as_ref().and_then(|tokenizer| tokenizer.special().pad));
-    check(&model, spec.as_ref()).map_err(|error| in_file(error, &path))?;
+    let checked = limits::check_model(&model).and_then(|()| Ok(model.validate()?));
+    let checked = checked.and_then(|()| check_sizes(&record, spec.as_ref()));
+    checked.map_err(|error| in_file(error, &path))?;
     let tokenizer = match (&spec, tokenizer) {
         // Folders of earlier versions have a template that ends a text.
         (Some(ModelSpec::CausalLm(_)), Some(tokenizer)) => Some(tokenizer.for_prompts(None)?),
@@ -81,24 +82,6 @@ pub(super) fn read(folder: &Path) -> Result<TrainedModel> {
         notes: Vec::new(),
         precision: Precision::F32,
     })
-}
-
-/// Checks the model and its sizes against the limits of a configuration. The sizes of a model of another task build
-/// nothing and may be large, such as the number of examples in a corpus.
-fn check(model: &ModelConfig, spec: Option<&ModelSpec>) -> Result<()> {
-    limits::check_model(model)?;
-    model.validate()?;
-    let sizes = spec.and_then(SpecRecord::new).map(|record| record.sizes).unwrap_or_default();
-    let check = |(name, &size)| at_most(&format!("sizes.{name}"), size, MAX_SIZE);
-    sizes.iter().try_for_each(check)
-}
-
-/// Names the file instead of the configuration in an error.
-fn in_file(error: Error, path: &Path) -> Error {
-    match error {
-        Error::Config(fault) => Error::unusable(path, &fault),
-        error => error,
-    }
 }
 
 /// The files of the folder with their names, except the model card.

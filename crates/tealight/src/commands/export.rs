@@ -16,19 +16,19 @@ use crate::runs::summary::Summary;
 use crate::terminal::output::{log, print};
 
 pub(crate) fn run(args: &Export) -> Result<()> {
-    let pretrained = TrainedModel::open(&args.model, args.checkpoint)?;
-    log_notes(&pretrained);
-    let mut format = format(args.format, pretrained.hugging_face())?;
+    let model = TrainedModel::open(&args.model, args.checkpoint)?;
+    log_notes(&model);
+    let mut format = format(args.format, model.hugging_face())?;
     if args.cache {
         let Format::Onnx { cache, .. } = &mut format else {
             bail!("`--cache` needs `--format onnx`")
         };
         *cache = Cache::With;
     }
-    if let Err(reason) = pretrained.sentence_settings() {
+    if let Err(reason) = model.sentence_settings() {
         log(&format!("exporting without the files of sentence-transformers: {reason}"));
     }
-    pretrained.export(&args.to, &format, &about(args)?)?;
+    model.export(&args.to, &format, &about(args)?)?;
     print(&format!("{}\n", args.to.display()))
 }
 

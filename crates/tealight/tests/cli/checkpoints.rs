@@ -176,6 +176,25 @@ fn tensors_that_do_not_fit_the_configuration_are_named_with_the_files() -> Resul
     nothing_takes(&folder, &["does not fit `runs/tiny/resolved.toml`", "`embedding.token.weight`"])
 }
 
+/// A window of 0 once divided by zero in `forecast`.
+#[test]
+fn a_run_is_held_to_the_limits_of_a_configuration() -> Result {
+    let folder = Folder::trained()?;
+    let file = "runs/tiny/resolved.toml";
+    let resolved = folder.read(file)?;
+    for (from, to, part) in [
+        ("window = 3", "window = 0", "`task.window` = 0 must be positive"),
+        ("d_model = 8", "d_model = 1000000000000", "`model.d_model` = 1000000000000 must be"),
+    ] {
+        assert!(resolved.contains(from), "{resolved}");
+        folder.write(file, resolved.replace(from, to))?;
+        let parts = ["`runs/tiny/resolved.toml`", part];
+        folder.refuse(&["forecast", "runs/tiny", "--start", "RCS"], &parts)?;
+        folder.refuse(&["export", "runs/tiny", "--to", "out"], &parts)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn formats_of_the_future_are_refused() -> Result {
     for file in [&*format!("{LAST}/state.json"), "runs/tiny/manifest.json"] {

@@ -103,6 +103,7 @@ fn a_folder_is_held_to_the_limits_of_a_configuration_and_named() -> Result {
     refuse("/model/max_seq_len", json!(n), &["`model.max_seq_len`", at_most])?;
     refuse("/model/d_model", json!(n), &["`model.d_model`", at_most])?;
     refuse("/sizes/seq_len", json!(n), &["`sizes.seq_len`", at_most])?;
+    refuse("/sizes/pad_id", json!(n), &["`sizes.pad_id` = 1000000000000 must be below"])?;
     refuse("/model/n_heads", json!(3), &["`model.n_heads` = 3 does not divide"])?;
     refuse("/model/causal", json!(true), &["`model.causal` = true"])?;
     refuse("/model/n_layers", json!("two"), &["is not the JSON that it should be", "two"])?;

@@ -149,7 +149,7 @@ impl TaskSettings for Config {
         read(PATH, &self.data.path, self.data.fields(), self.objective).map(drop)
     }
 
-    fn complete(&self, readers: &mut Readers) -> Result<()> {
+    fn add_readers(&self, readers: &mut Readers) -> Result<()> {
         let DataConfig { text, text_pair, .. } = &self.data;
         readers.fields = TextFields { text: text.clone(), text_pair: text_pair.clone() };
         Ok(())

@@ -1,7 +1,7 @@
 //! The settings of `[task] kind = "images"`.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tealight_model::models::read_out::ReadOut;
 use tealight_model::{ModelSpec, SpecRecord};
@@ -103,6 +103,10 @@ impl TaskSettings for Config {
     fn absolute_paths(&mut self) -> Result<()> {
         self.cache.as_mut().map_or(Ok(()), absolute_path)?;
         self.data.absolute_paths()
+    }
+
+    fn next_command(&self, run: &Path) -> String {
+        format!("tealight classify {} picture.png", run.display())
     }
 
     fn pipeline(&self) -> Option<&'static str> {

@@ -114,7 +114,7 @@ impl TaskSettings for Config {
         Some(generator.bayes(self.window))
     }
 
-    fn complete(&self, readers: &mut Readers) -> Result<()> {
+    fn add_readers(&self, readers: &mut Readers) -> Result<()> {
         readers.rule = self.source.build()?.map(Arc::from);
         Ok(())
     }

@@ -100,7 +100,7 @@ fn attention_of(model: &Loaded, text: &str) -> Result<Value, Fault> {
 
 fn too_long(n: usize) -> Fault {
     Fault::bad(format!(
-        "the text has {n} tokens, and attention is shown for at most {MAX_ATTENDED}"
+        "the sequence has {n} positions, and attention is shown for at most {MAX_ATTENDED}"
     ))
 }
 
