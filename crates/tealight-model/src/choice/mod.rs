@@ -56,7 +56,7 @@ pub trait Choice: Sized {
 /// `enum Name = "kind" { … }` also implements `Default`: that kind with all its settings at their defaults.
 /// `enum Name: Trait { … }`, where every `Config` implements `Trait`, also generates
 /// `Name::settings`, which returns the settings as `&dyn Trait`; those of a variant that holds nothing are
-/// [`NoSettings`](crate::choice::NoSettings).
+/// [`NoSettings`].
 ///
 /// ```
 /// tealight_model::settings! {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A step's micro-batches are divided among the ranks. Each sums the gradients of its own
-//! ([`pairwise_sum`](super::pairwise_sum)), and the ranks sum these sums (`exchange`, `bucket_reducer`) in one fixed
+//! (`training::pairwise_sum`), and the ranks sum these sums (`exchange`, `bucket_reducer`) in one fixed
 //! order. Then every rank tells the others how its part went (`step`): its losses, an error, whether a stop was asked
 //! for. So all take the same decision, and a step in which one rank fails fails on all. Rank 0 alone writes.
 
