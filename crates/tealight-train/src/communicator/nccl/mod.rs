@@ -77,7 +77,7 @@ impl Transport for Gpus {
         receive_lens: &[usize],
     ) -> Result<Tensor> {
         let send = send.to_dtype(wire.dtype())?;
-        let n_received = receive_lens.iter().sum();
+        let n_received: usize = receive_lens.iter().sum();
         // No memory of a GPU is empty.
         let device = if n_received == 0 { &Device::Cpu } else { &self.device };
         let receive = Tensor::zeros(n_received, send.dtype(), device)?;
