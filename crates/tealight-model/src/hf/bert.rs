@@ -23,12 +23,12 @@ pub(super) const CLASS: Class = Class {
         let (config, spec, ids) = encoder::read(keys, &encoder::BERT)?;
         Ok((config, ModelSpec::MaskedLm(spec), ids))
     },
-    write: |config, spec, ids, rules| {
+    write: |(config, spec, ids), rules| {
         let blocks = encoder::check(config, rules);
         requirements::check_softmax(config, rules);
         requirements::check_positions_from(0, config, rules);
         encoder::check_one_activation(config, &blocks, rules);
-        encoder::write(&encoder::BERT, &blocks, config, (spec, ids))
+        encoder::write(&encoder::BERT, &blocks, (config, spec, ids))
     },
     pairs: |_| encoder::pairs("bert").into_iter().chain(encoder::head_pairs()).collect(),
     aliases: |config| {

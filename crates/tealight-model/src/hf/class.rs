@@ -35,8 +35,10 @@ pub(super) const MASKED_LM_HEAD: [&str; 6] = [
 
 /// Reads the keys of a `config.json`: that of a language model, or of a backbone of pictures.
 pub(super) type Read = fn(&mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)>;
+/// The settings, the kind and the special tokens of a model.
+pub(super) type Model<'a> = (&'a ModelConfig, &'a ModelSpec, &'a SpecialIds);
 /// Writes the keys of a `config.json`. Faults are recorded.
-pub(super) type Write = fn(&ModelConfig, &ModelSpec, &SpecialIds, &mut Rules) -> Map<String, Value>;
+pub(super) type Write = fn(Model<'_>, &mut Rules) -> Map<String, Value>;
 
 /// The definition of a family.
 pub(super) struct Class {

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::class::{self, Class, Read, Write};
+use super::class::{self, Class, Model, Read, Write};
 use super::ids::SpecialIds;
 use super::keys::{self, Keys};
 use super::layers::{self, Kind, Layer};
@@ -177,8 +177,7 @@ pub(super) fn rotary_table(keys: &mut Keys, base: f64) -> HfResult<rotary::Confi
 /// Checks `config` and writes the keys of all families; also the window of its sliding layers.
 pub(super) fn write(
     family: &FamilyDefaults,
-    config: &ModelConfig,
-    (spec, ids): (&ModelSpec, &SpecialIds),
+    (config, spec, ids): Model<'_>,
     rules: &mut Rules,
 ) -> (Map<String, Value>, Option<usize>) {
     rules.require_on("model.causal", config.causal, "causal attention");

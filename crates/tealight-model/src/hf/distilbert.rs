@@ -6,7 +6,7 @@
 use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
-use super::class::{self, Class};
+use super::class::{self, Class, Model};
 use super::classification::{DenseOfFirst, HeadClass};
 use super::encoder::{self, FamilyKeys};
 use super::ids::SpecialIds;
@@ -69,12 +69,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     Ok((config, ModelSpec::MaskedLm(spec), ids))
 }
 
-fn write(
-    config: &ModelConfig,
-    spec: &ModelSpec,
-    ids: &SpecialIds,
-    rules: &mut Rules,
-) -> Map<String, Value> {
+fn write((config, spec, ids): Model<'_>, rules: &mut Rules) -> Map<String, Value> {
     let blocks = encoder::check(config, rules);
     requirements::check_softmax(config, rules);
     requirements::check_positions_from(0, config, rules);
@@ -83,7 +78,7 @@ fn write(
     rules.check(blocks.epsilon == EPSILON, "model.norm.epsilon", &epsilon, "1e-12");
     let types = spec.n_token_types().to_string();
     rules.check(spec.n_token_types() == 0, "the number of token types", &types, "no token types");
-    encoder::write(&KEYS, &blocks, config, (spec, ids))
+    encoder::write(&KEYS, &blocks, (config, spec, ids))
 }
 
 fn pairs(_: &ModelConfig) -> Vec<Pair> {

@@ -1,10 +1,9 @@
 //! Common parts of BERT and its successors: post-norm blocks, learned positions, and a head with a
 //! transform.
 
-use crate::models::masked_lm::MaskedLmSpec;
-use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
+use super::class::Model;
 use super::ids::SpecialIds;
 use super::keys::{self, Keys};
 use super::rules::Rules;
@@ -13,6 +12,7 @@ use super::{HfResult, requirements};
 use crate::config::{EmbeddingConfig, LmHeadConfig, ModelConfig, NormPlacement};
 use crate::layers::feed_forward::{Activation, FeedForwardConfig, MlpConfig};
 use crate::layers::norm::{LayerNormConfig, NormConfig};
+use crate::models::masked_lm::MaskedLmSpec;
 use crate::params::init::{InitConfig, Normal};
 use crate::position::{PositionConfig, learned};
 
@@ -125,8 +125,7 @@ pub(super) fn check(config: &ModelConfig, rules: &mut Rules) -> Blocks {
 pub(super) fn write(
     names: &FamilyKeys,
     blocks: &Blocks,
-    config: &ModelConfig,
-    (spec, ids): (&ModelSpec, &SpecialIds),
+    (config, spec, ids): Model<'_>,
 ) -> Map<String, Value> {
     let mut map = Map::new();
     let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);

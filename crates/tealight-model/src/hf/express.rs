@@ -87,14 +87,14 @@ pub fn express_as(
     let class = family.class();
     let Some(outputs) = outputs else {
         let mut rules = Rules::new(class.architecture);
-        let keys = (class.write)(config, spec, ids, &mut rules);
+        let keys = (class.write)((config, spec, ids), &mut rules);
         let notes = rules.finish(family)?;
         let (architecture, pairs) = (class.architecture, class.all_pairs(config, None));
         return Ok(Model { family, architecture, keys, pairs, notes }.expressed(config, spec));
     };
     let head = family.classifier()?;
     let mut rules = Rules::without_lm_head(head.architecture);
-    let mut keys = (class.write)(config, spec, ids, &mut rules);
+    let mut keys = (class.write)((config, spec, ids), &mut rules);
     keys.extend(head.express(config, outputs, &mut rules));
     let notes = rules.finish(family)?;
     let (architecture, pairs) = (head.architecture, class.all_pairs(config, Some(head)));

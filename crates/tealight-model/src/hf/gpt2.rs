@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use super::class::{self, Class};
+use super::class::{self, Class, Model};
 use super::ids::SpecialIds;
 use super::keys::{self, Keys};
 use super::rules::Rules;
@@ -84,12 +84,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     Ok((config, ModelSpec::CausalLm(spec), ids))
 }
 
-fn write(
-    config: &ModelConfig,
-    spec: &ModelSpec,
-    ids: &SpecialIds,
-    rules: &mut Rules,
-) -> Map<String, Value> {
+fn write((config, spec, ids): Model<'_>, rules: &mut Rules) -> Map<String, Value> {
     rules.require_on("model.causal", config.causal, "causal attention");
     requirements::check_equal_layers(config, rules);
     requirements::check_pre_norm_blocks(config, rules);

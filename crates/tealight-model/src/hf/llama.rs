@@ -4,7 +4,7 @@ use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
 use super::HfResult;
-use super::class::Class;
+use super::class::{Class, Model};
 use super::decoder::{self, FamilyDefaults};
 use super::ids::SpecialIds;
 use super::keys::Keys;
@@ -36,13 +36,8 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     Ok((ModelConfig { bias, ..config }, spec, ids))
 }
 
-fn write(
-    config: &ModelConfig,
-    spec: &ModelSpec,
-    ids: &SpecialIds,
-    rules: &mut Rules,
-) -> Map<String, Value> {
-    let (mut map, window) = decoder::write(&LLAMA, config, (spec, ids), rules);
+fn write((config, spec, ids): Model<'_>, rules: &mut Rules) -> Map<String, Value> {
+    let (mut map, window) = decoder::write(&LLAMA, (config, spec, ids), rules);
     if window.is_some() {
         rules.wrong_kind("model.attention.kind", "local", "softmax");
     }

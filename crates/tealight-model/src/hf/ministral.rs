@@ -7,7 +7,7 @@ use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
 use super::HfResult;
-use super::class::Class;
+use super::class::{Class, Model};
 use super::decoder::{self, FamilyDefaults};
 use super::ids::SpecialIds;
 use super::keys::Keys;
@@ -32,13 +32,8 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     Ok((decoder::with_windows(config, &kinds, window), spec, ids))
 }
 
-fn write(
-    config: &ModelConfig,
-    spec: &ModelSpec,
-    ids: &SpecialIds,
-    rules: &mut Rules,
-) -> Map<String, Value> {
-    let (mut map, window) = decoder::write(&MINISTRAL, config, (spec, ids), rules);
+fn write((config, spec, ids): Model<'_>, rules: &mut Rules) -> Map<String, Value> {
+    let (mut map, window) = decoder::write(&MINISTRAL, (config, spec, ids), rules);
     rules.require_off("model.bias", config.bias, "no biases");
     map.insert("sliding_window".to_owned(), window.into());
     map.insert("layer_types".to_owned(), layers::types(&layers::kinds(config)).into());

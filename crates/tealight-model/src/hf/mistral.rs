@@ -7,7 +7,7 @@ use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
 use super::HfResult;
-use super::class::Class;
+use super::class::{Class, Model};
 use super::decoder::{self, FamilyDefaults};
 use super::ids::SpecialIds;
 use super::keys::Keys;
@@ -50,13 +50,8 @@ pub(super) fn read_window(keys: &mut Keys) -> HfResult<Option<usize>> {
     Ok(keys.optional_size("sliding_window")?.or(default))
 }
 
-fn write(
-    config: &ModelConfig,
-    spec: &ModelSpec,
-    ids: &SpecialIds,
-    rules: &mut Rules,
-) -> Map<String, Value> {
-    let (mut map, window) = decoder::write(&MISTRAL, config, (spec, ids), rules);
+fn write((config, spec, ids): Model<'_>, rules: &mut Rules) -> Map<String, Value> {
+    let (mut map, window) = decoder::write(&MISTRAL, (config, spec, ids), rules);
     rules.require_off("model.bias", config.bias, "no biases");
     map.insert("sliding_window".to_owned(), window.into());
     map

@@ -8,7 +8,7 @@
 use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
-use super::class::{self, Class};
+use super::class::{self, Class, Model};
 use super::classification::{DenseOfFirst, HeadClass};
 use super::encoder::{self, FamilyKeys};
 use super::ids::SpecialIds;
@@ -100,16 +100,11 @@ fn read_attention(keys: &mut Keys, max_seq_len: usize) -> HfResult<nystrom::Conf
     Err(HfError::Config(format!("`segment_means_seq_len` = {seq_len} {rule}")))
 }
 
-fn write(
-    config: &ModelConfig,
-    spec: &ModelSpec,
-    ids: &SpecialIds,
-    rules: &mut Rules,
-) -> Map<String, Value> {
+fn write((config, spec, ids): Model<'_>, rules: &mut Rules) -> Map<String, Value> {
     let blocks = encoder::check(config, rules);
     requirements::check_positions_from(OFFSET, config, rules);
     encoder::check_one_activation(config, &blocks, rules);
-    let mut map = encoder::write(&KEYS, &blocks, config, (spec, ids));
+    let mut map = encoder::write(&KEYS, &blocks, (config, spec, ids));
     let AttentionConfig::Nystrom(nystrom) = &config.attention else {
         rules.wrong_kind("model.attention.kind", config.attention.kind(), "nystrom");
         return map;

@@ -36,7 +36,7 @@ pub(super) const CLASS: Class = Class {
     roots: &["embeddings.", "encoder.", "pooler."],
     unused: &["pooler", "position_ids", "token_type_ids"],
     read,
-    write: |config, spec, ids, rules| {
+    write: |(config, spec, ids), rules| {
         let blocks = encoder::check(config, rules);
         requirements::check_softmax(config, rules);
         let offset = check_positions(config, ids.pad, rules);
@@ -46,7 +46,7 @@ pub(super) const CLASS: Class = Class {
         let n_rows =
             config.max_seq_len.or(spec.seq_len()).unwrap_or_default().saturating_add(offset);
         let config = ModelConfig { max_seq_len: Some(n_rows), ..config.clone() };
-        encoder::write(&KEYS, &blocks, &config, (spec, ids))
+        encoder::write(&KEYS, &blocks, (&config, spec, ids))
     },
     pairs: |_| {
         let head = [

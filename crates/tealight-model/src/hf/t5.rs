@@ -15,7 +15,7 @@ use crate::models::seq2seq::Seq2SeqSpec;
 use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
-use super::class::Class;
+use super::class::{Class, Model};
 use super::ids::SpecialIds;
 use super::keys::{self, Keys};
 use super::rules::Rules;
@@ -130,12 +130,7 @@ fn read_feed_forward(keys: &mut Keys) -> HfResult<FeedForwardConfig> {
     })
 }
 
-fn write(
-    config: &ModelConfig,
-    spec: &ModelSpec,
-    ids: &SpecialIds,
-    rules: &mut Rules,
-) -> Map<String, Value> {
+fn write((config, spec, ids): Model<'_>, rules: &mut Rules) -> Map<String, Value> {
     requirements::check_equal_layers(config, rules);
     requirements::check_pre_norm_blocks(config, rules);
     rules.require_off("model.bias", config.bias, "linear maps without biases");

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::class::Class;
+use super::class::{Class, Model};
 use super::classification::HeadClass;
 use super::ids::SpecialIds;
 use super::keys::{self, Keys};
@@ -87,12 +87,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     Ok((config, ModelSpec::ImageClassifier(backbone), SpecialIds::default()))
 }
 
-fn write(
-    config: &ModelConfig,
-    spec: &ModelSpec,
-    _: &SpecialIds,
-    rules: &mut Rules,
-) -> Map<String, Value> {
+fn write((config, spec, _): Model<'_>, rules: &mut Rules) -> Map<String, Value> {
     rules.require_off("model.causal", config.causal, "bidirectional attention");
     requirements::check_equal_layers(config, rules);
     requirements::check_pre_norm_blocks(config, rules);

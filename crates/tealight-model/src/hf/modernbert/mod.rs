@@ -13,7 +13,7 @@ use crate::models::masked_lm::MaskedLmSpec;
 use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value, json};
 
-use super::class::{self, Class};
+use super::class::{self, Class, Model};
 use super::classification::{self, HeadClass};
 use super::ids::SpecialIds;
 use super::keys::{self, Keys};
@@ -170,12 +170,7 @@ fn read_bias(keys: &mut Keys) -> HfResult<bool> {
     Ok(bias)
 }
 
-fn write(
-    config: &ModelConfig,
-    spec: &ModelSpec,
-    ids: &SpecialIds,
-    rules: &mut Rules,
-) -> Map<String, Value> {
+fn write((config, spec, ids): Model<'_>, rules: &mut Rules) -> Map<String, Value> {
     let head = check(config, spec, rules);
     let (activation, d_ff) = requirements::glu(config, rules);
     let (epsilon, norm_bias) = check_norm(config, rules);
