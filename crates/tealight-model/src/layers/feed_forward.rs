@@ -100,7 +100,7 @@ impl Activation {
 
 /// The settings of one kind of feed-forward network.
 pub trait FeedForwardKind: fmt::Debug {
-    /// Builds the network, or refuses settings by their keys. `None`: there is none.
+    /// Builds the network, or refuses settings by their keys. `None`: the block has no feed-forward network.
     fn build(
         &self,
         spec: &FeedForwardSpec<'_>,

@@ -193,8 +193,8 @@ impl Position {
         Self { score_bias: Some(Box::new(encoding)), ..Self::default() }
     }
 
-    /// Whether a position is the row of a table, which a call of an exported model may choose. Otherwise there is none,
-    /// or scores depend on distances alone.
+    /// Whether a position is the row of a table, so that a call of an exported model may choose positions. Without such
+    /// a table, scores depend on distances alone, or not on positions at all.
     pub(crate) fn is_table(&self) -> bool {
         self.embedding.is_some() || self.rotary.is_some()
     }

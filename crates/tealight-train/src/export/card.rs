@@ -12,12 +12,13 @@ use std::fmt::Write as _;
 pub struct Card<'a> {
     /// Where the model comes from.
     pub provenance: &'a Provenance,
-    /// What the model is, with its article.
+    /// The kind of the model, with its article.
     pub description: String,
     /// The name of its task in <https://huggingface.co/tasks>, if there is one.
     pub pipeline_tag: Option<&'static str>,
-    /// `transformers`, `tealight` or `onnx`.
-    pub library_name: &'static str,
+    /// The program that loads the folder, the key `library_name` of Hugging Face's model cards: `transformers`,
+    /// `tealight` or `onnx`.
+    pub loaded_by: &'static str,
     /// A command that uses the exported model.
     pub command: &'static str,
     /// Why `transformers` cannot load the model, if it cannot.
@@ -67,7 +68,7 @@ impl Card<'_> {
         if let Some(reason) = self.reason {
             let _ = write!(text, "\n`transformers` has no class for it: {reason}.\n");
         }
-        let _ = write!(text, "\n## Use\n\n```sh\n{}\n```\n", self.usage());
+        let _ = write!(text, "\n## Use\n\n```sh\n{}\n```\n", self.command);
         if !metrics.is_empty() {
             text.push_str("\n## Results\n\n| metric | value |\n| --- | ---: |\n");
             for (metric, value) in metrics {
@@ -94,22 +95,13 @@ impl Card<'_> {
         if let Some(license) = license {
             let _ = writeln!(text, "license: {}", quoted(license));
         }
-        let _ = writeln!(text, "library_name: {}", self.library_name);
+        let _ = writeln!(text, "library_name: {}", self.loaded_by);
         if let Some(tag) = self.pipeline_tag {
             let _ = writeln!(text, "pipeline_tag: {tag}");
         }
         text += &list("datasets", datasets);
         text += "tags:\n- tealight\n";
         text + &self.model_index()
-    }
-
-    /// A command that uses the exported model.
-    fn usage(&self) -> &'static str {
-        if self.library_name == "onnx" {
-            "python -c 'import onnxruntime; onnxruntime.InferenceSession(\"onnx/model.onnx\")'"
-        } else {
-            self.command
-        }
     }
 
     /// What was measured, and on which data; empty without metrics or data.
@@ -163,7 +155,7 @@ mod tests {
             provenance: &provenance,
             description: description.to_owned(),
             pipeline_tag,
-            library_name: "tealight",
+            loaded_by: "tealight",
             command,
             reason: Some("`model.position.kind` = \"rotary\""),
             n_parameters: 12,

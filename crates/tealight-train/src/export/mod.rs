@@ -39,6 +39,9 @@ pub enum Format {
 
 /// The graph, where Optimum and transformers.js look for it.
 const ONNX_MODEL: &str = "onnx/model.onnx";
+/// A command that loads the graph.
+const LOAD_ONNX: &str =
+    "python -c 'import onnxruntime; onnxruntime.InferenceSession(\"onnx/model.onnx\")'";
 
 impl TrainedModel {
     /// This model as one of `transformers`.
@@ -91,7 +94,7 @@ impl TrainedModel {
     /// # Errors
     /// If `to` exists and is not empty, among others: no file is overwritten.
     pub fn export(&self, to: &Path, format: &Format, provenance: &Provenance) -> Result<()> {
-        let (library_name, reason, mut files) = match format {
+        let (loaded_by, reason, mut files) = match format {
             Format::Onnx { expressed, cache } => {
                 let reason = expressed.as_ref().err().map(String::as_str);
                 ("onnx", reason, self.onnx_files(expressed.as_deref().ok(), *cache)?)
@@ -115,8 +118,11 @@ impl TrainedModel {
             provenance,
             description: self.description(),
             pipeline_tag: self.portable_spec().and_then(ModelSpec::pipeline_tag),
-            library_name,
-            command: pipelines::command(self),
+            loaded_by,
+            command: match format {
+                Format::Onnx { .. } => LOAD_ONNX,
+                _ => pipelines::command(self),
+            },
             reason,
             n_parameters,
         };

@@ -55,7 +55,7 @@ pub trait Pipeline: Sized + 'static {
     }
 }
 
-/// The name of the pipeline that a model was trained for; `None` if there is none.
+/// The name of the pipeline that a model was trained for; `None` for a model that no pipeline uses.
 pub fn name_of(model: &TrainedModel) -> Option<&'static str> {
     Some(match model.spec.as_ref()? {
         ModelSpec::MaskedLm(_) => fill_mask::FillMask::NAME,

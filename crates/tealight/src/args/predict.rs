@@ -59,7 +59,7 @@ pub(crate) struct Translate {
         conflicts_with_all = ["temperature", "top_k", "seed"]
     )]
     pub(crate) beams: Option<usize>,
-    /// Power of the length by which beam scores are divided: 0 is none, 1 is roughly the mean per token
+    /// Power of the length by which beam scores are divided: 0 leaves scores as they are, 1 is roughly the mean per token
     #[arg(
         long,
         value_name = "A",

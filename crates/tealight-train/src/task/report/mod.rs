@@ -41,7 +41,7 @@ type Column = (&'static str, &'static str);
 pub struct Report {
     columns: &'static [Column],
     rows: BTreeMap<Predictor, Row>,
-    /// What stands in the place of a score that a row lacks; by default nothing.
+    /// The text that is printed in place of a score that a row lacks; empty by default.
     pub(super) no_score: &'static str,
     /// What the scores are computed from.
     pub(super) footnote: String,

@@ -15,7 +15,7 @@ use crate::charts::files::save;
 use crate::charts::over_picture::{self, mean_of};
 use crate::terminal::output::{print, print_json, print_paths, warn};
 
-/// `output` is the folder to draw into without `--output`; `None` if there is none.
+/// `output` is the folder to draw into without `--output`. A run has one; for a model folder it is `None`.
 pub(super) fn run(
     args: &Attend,
     pipeline: &ImageClassification,

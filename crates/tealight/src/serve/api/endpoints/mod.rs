@@ -54,7 +54,9 @@ endpoints! {
 fn unknown(task: &str) -> Fault {
     let (last, others) = NAMES.split_last().expect("invariant: there are tasks");
     let names = format!("{} and {last}", others.join(", "));
-    Fault::bad(format!("the task \"{task}\" is none of {names}; `/v1/completions` continues texts"))
+    Fault::bad(format!(
+        "the task \"{task}\" is not one of {names}; `/v1/completions` continues texts"
+    ))
 }
 
 /// The parameters of a task; one that it does not have is refused by name.
