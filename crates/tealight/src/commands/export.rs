@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Export) -> Result<()> {
     if let Err(reason) = model.sentence_settings() {
         log(&format!("exporting without the files of sentence-transformers: {reason}"));
     }
-    model.export(&args.to, &format, &about(args)?)?;
+    model.export(&args.to, &format, &about(args, model.run.as_ref())?)?;
     print(&format!("{}\n", args.to.display()))
 }
 
@@ -65,20 +65,20 @@ pub(super) fn format(
 }
 
 /// What the arguments and the run say for the model card; of another folder, its name.
-fn about(args: &Export) -> Result<Provenance> {
+fn about(args: &Export, run: Option<&RunDirectory>) -> Result<Provenance> {
     let path = args.model.as_path();
     let CardFields { license, language, dataset } = args.card.clone();
     let given =
         Provenance { license, languages: language, datasets: dataset, ..Provenance::default() };
-    let Ok(directory) = RunDirectory::open(path) else {
+    let Some(directory) = run else {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = name.unwrap_or_else(|| "model".to_owned());
         return Ok(Provenance { name, ..given });
     };
     // The summary holds the metrics of the checkpoint that the configuration selects.
-    let is_the_selected = args.checkpoint.is_none() && Selection::named(path, &directory).is_none();
+    let is_the_selected = args.checkpoint.is_none() && Selection::named(path, directory).is_none();
     let summary = if is_the_selected { Summary::read(directory.path())? } else { None };
-    let task = LoadedConfig::of_run(&directory, &[])?.config.task;
+    let task = LoadedConfig::of_run(directory, &[])?.config.task;
     let of_task = || task.settings().languages().iter().map(ToString::to_string).collect();
     let languages = if given.languages.is_empty() { of_task() } else { given.languages };
     Ok(Provenance {
