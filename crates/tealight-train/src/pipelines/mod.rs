@@ -57,7 +57,11 @@ pub trait Pipeline: Sized + 'static {
 
 /// The name of the pipeline that a model was trained for; `None` for a model that no pipeline uses.
 pub fn name_of(model: &TrainedModel) -> Option<&'static str> {
-    Some(match model.spec.as_ref()? {
+    name_of_kind(model.spec.as_ref()?)
+}
+
+fn name_of_kind(spec: &ModelSpec) -> Option<&'static str> {
+    Some(match spec {
         ModelSpec::MaskedLm(_) => fill_mask::FillMask::NAME,
         ModelSpec::Encoder(_) => feature_extraction::FeatureExtraction::NAME,
         ModelSpec::CausalLm(_) => text_generation::TextGeneration::NAME,
@@ -90,4 +94,37 @@ pub(crate) fn command(model: &TrainedModel) -> &'static str {
 fn divided<T>(items: Vec<T>, lens: impl Iterator<Item = usize>) -> Vec<Vec<T>> {
     let mut items = items.into_iter();
     lens.map(|len| items.by_ref().take(len).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tealight_model::SpecRecord;
+
+    use super::*;
+    use crate::task::TaskConfig;
+
+    #[test]
+    fn a_task_names_the_pipeline_of_the_models_that_it_trains() {
+        let sizes = [
+            "vocab_size",
+            "seq_len",
+            "source_len",
+            "target_len",
+            "n_classes",
+            "height",
+            "width",
+            "channels",
+        ];
+        let mut n_named = 0;
+        for kind in TaskConfig::KINDS {
+            let task = TaskConfig::default_of(kind.name).unwrap();
+            let sizes = sizes.map(|name| (name.to_owned(), 8)).into();
+            let record = SpecRecord { task: kind.name.to_owned(), sizes, read_out: None };
+            let spec = task.settings().model_spec(record, Some(0));
+            let name = spec.as_ref().and_then(name_of_kind);
+            assert_eq!(task.settings().pipeline(), name, "{}", kind.name);
+            n_named += usize::from(name.is_some());
+        }
+        assert!(n_named > 5, "{n_named}");
+    }
 }

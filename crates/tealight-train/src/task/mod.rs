@@ -131,8 +131,8 @@ pub trait TaskSettings: fmt::Debug {
         false
     }
 
-    /// The name of the [pipeline](crate::pipelines::Pipeline) that uses the models of this task; `None` if there is
-    /// none.
+    /// The name of the [pipeline](crate::pipelines::Pipeline) that uses the models of this task; `None` if no pipeline
+    /// does.
     fn pipeline(&self) -> Option<&'static str> {
         None
     }
