@@ -15,11 +15,9 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
 use super::cost::{Cost, Estimate, PositionCounts};
-pub use super::read_out::ReadOut;
-use super::read_out::Reader;
+use super::read_out::{ReadOut, ReadOutHead, refuse_causal_cls};
 use crate::config::ModelConfig;
-use crate::error::{BuildError, BuildResult};
-use crate::layers::classifier_head::{Head, HeadSpec};
+use crate::error::BuildResult;
 use crate::mask::Mask;
 use crate::mode::Mode;
 use crate::params::ParamStore;
@@ -49,13 +47,11 @@ pub struct ClassifierSpec {
 #[derive(Debug)]
 pub struct Classifier {
     transformer: Transformer,
-    reader: Reader,
-    head: Head,
+    head: ReadOutHead,
 }
 
 impl Classifier {
-    /// Builds the backbone, `pooling` of the read-out `attention`, and `classifier`, names that the heads of language
-    /// models do not use.
+    /// Builds the backbone, `pooling` of the read-out `attention`, and `classifier`.
     pub fn build(
         config: &ModelConfig,
         spec: &ClassifierSpec,
@@ -63,38 +59,21 @@ impl Classifier {
     ) -> BuildResult<Self> {
         let ClassifierSpec { vocab_size, n_token_types, pad_id, seq_len, n_classes, read_out } =
             *spec;
-        if read_out == ReadOut::Cls && config.causal {
-            return Err(BuildError::config(
-                ["task.read_out", "model.causal"],
-                "`task.read_out` = \"cls\" needs `model.causal` = false: \
-                 the first token of a causal model attends only to itself",
-            ));
-        }
+        refuse_causal_cls(config, read_out == ReadOut::Cls, "token")?;
         config.refuse_second_stack()?;
         let max_seq_len = config.resolve_max_seq_len(seq_len)?;
         let input = InputSpec::Tokens { vocab_size, n_token_types, pad_id };
         let stack = StackSpec::single(config, max_seq_len);
         let transformer = Transformer::build(config, input, &stack, vb)?;
-        let init = config.initializer()?;
-        let reader = Reader::build(read_out, config.d_model, &init, vb)?;
-        let head = HeadSpec {
-            d_model: config.d_model,
-            n_classes,
-            bias: config.linear_bias(),
-            dropout: config.dropout,
-            norm: &config.norm,
-            init: &init,
-        };
-        let classifier = config.classifier.clone().unwrap_or_default();
-        let head = classifier.build(&head, &vb.pp("classifier"))?;
-        Ok(Self { transformer, reader, head })
+        let head = ReadOutHead::build(config, n_classes, read_out, vb)?;
+        Ok(Self { transformer, head })
     }
 
     /// `(batch, seq_len)` ids → logits `(batch, n_classes)`
     pub fn forward(&self, input: &Input<'_>, mask: &Mask, mode: Mode) -> Result<Tensor> {
         let context = BlockInput::new(mask, mode);
         let hidden = self.transformer.forward(input, &context)?; // (batch, seq_len, d_model)
-        self.head.forward(&self.reader.read(&hidden, mask)?, mode)
+        self.head.forward(&hidden, mask, mode)
     }
 
     /// The embeddings, positions and blocks.

@@ -2,10 +2,10 @@
 
 use candle_core::{DType, Result, Tensor, bail};
 use candle_nn::VarBuilder;
-use tealight_ops::mean::mean;
 
 use super::cost::{Cost, Estimate, PositionCounts};
 use super::output::OutputLayer;
+use super::read_out::{Reader, mean_where, refuse_causal_cls};
 use crate::choice::names::names;
 use crate::config::ModelConfig;
 use crate::error::{BuildError, BuildResult};
@@ -75,13 +75,7 @@ impl Forecaster {
                  otherwise a position attends to the item that it forecasts",
             ));
         }
-        if read_out == ReadOut::Cls && config.causal {
-            return Err(BuildError::config(
-                ["task.read_out", "model.causal"],
-                "`task.read_out` = \"cls\" needs `model.causal` = false: \
-                 the first position of a causal model attends only to itself",
-            ));
-        }
+        refuse_causal_cls(config, read_out == ReadOut::Cls, "position")?;
         let max_seq_len = config.resolve_max_seq_len(read_out.positions(seq_len))?;
         config.refuse_second_stack()?;
         config.refuse_lm_head()?;
@@ -162,20 +156,12 @@ impl Forecaster {
         let (_batch, seq_len, _d_model) = hidden.dims3()?;
         match (self.read_out, mask.key_padding_mask()) {
             (ReadOut::EveryPosition, _) => Ok(hidden.clone()),
-            (ReadOut::Cls, _) => hidden.narrow(1, 0, 1)?.squeeze(1),
+            (ReadOut::Cls, _) => Reader::Cls.read(hidden, mask),
+            (ReadOut::Mean, _) => Reader::Mean.read(hidden, mask),
             (ReadOut::Last, None) => hidden.narrow(1, seq_len - 1, 1)?.squeeze(1),
-            (ReadOut::Mean, None) => mean(hidden),
             (ReadOut::Last, Some(padding)) => mean_where(hidden, &last_real(padding)?),
-            (ReadOut::Mean, Some(padding)) => mean_where(hidden, &padding.eq(0_u8)?),
         }
     }
-}
-
-/// The mean of the positions where `chosen (batch, seq_len)` is one: `(batch, d_model)`.
-pub(super) fn mean_where(hidden: &Tensor, chosen: &Tensor) -> Result<Tensor> {
-    let chosen = chosen.to_dtype(hidden.dtype())?;
-    let count = chosen.sum_keepdim(1)?.maximum(1.)?; // (batch, 1)
-    hidden.broadcast_mul(&chosen.unsqueeze(2)?)?.sum(1)?.broadcast_div(&count)
 }
 
 /// `1` at the last position of each row that is not padding.

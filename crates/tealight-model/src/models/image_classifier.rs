@@ -14,10 +14,9 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
 use super::cost::{Cost, Estimate, PositionCounts};
-use super::read_out::{ReadOut, Reader};
+use super::read_out::{ReadOut, ReadOutHead, refuse_causal_cls};
 use crate::config::ModelConfig;
 use crate::error::{BuildError, BuildResult};
-use crate::layers::classifier_head::{Head, HeadSpec};
 use crate::mask::Mask;
 use crate::mode::Mode;
 use crate::params::ParamStore;
@@ -58,9 +57,7 @@ impl ImageClassifierSpec {
 pub struct ImageClassifier {
     transformer: Transformer,
     grid: Grid,
-    read_out: ReadOut,
-    reader: Reader,
-    head: Head,
+    head: ReadOutHead,
 }
 
 impl ImageClassifier {
@@ -72,20 +69,8 @@ impl ImageClassifier {
     ) -> BuildResult<Self> {
         let grid = spec.grid(config)?;
         let transformer = Self::build_backbone(config, spec, vb)?;
-        let (d_model, init) = (config.d_model, config.initializer()?);
-        let reader = Reader::build(spec.read_out, d_model, &init, vb)?;
-        let head = HeadSpec {
-            d_model,
-            n_classes: spec.n_classes,
-            bias: config.linear_bias(),
-            dropout: config.dropout,
-            norm: &config.norm,
-            init: &init,
-        };
-        let classifier = config.classifier.clone().unwrap_or_default();
-        let head = classifier.build(&head, &vb.pp("classifier"))?;
-        let read_out = spec.read_out;
-        Ok(Self { transformer, grid, read_out, reader, head })
+        let head = ReadOutHead::build(config, spec.n_classes, spec.read_out, vb)?;
+        Ok(Self { transformer, grid, head })
     }
 
     /// Builds the backbone alone: embedding, positions and blocks.
@@ -105,7 +90,7 @@ impl ImageClassifier {
         let mask = Mask::none();
         let context = BlockInput::new(&mask, mode);
         let hidden = self.transformer.forward(&Input::Pictures(pictures), &context)?; // (batch, n_tokens, d_model)
-        self.head.forward(&self.reader.read(&hidden, &mask)?, mode)
+        self.head.forward(&hidden, &mask, mode)
     }
 
     /// The attention weights of each layer; [`Self::grid`] says which positions are which patches.
@@ -120,7 +105,7 @@ impl ImageClassifier {
     pub fn read_out_shares(&self, pictures: &Tensor) -> Result<Tensor> {
         let mask = Mask::none();
         let context = BlockInput::new(&mask, Mode::Eval);
-        self.reader.shares(&self.transformer.forward(&Input::Pictures(pictures), &context)?)
+        self.head.shares(&self.transformer.forward(&Input::Pictures(pictures), &context)?)
     }
 
     /// Where the patches are among the positions.
@@ -130,7 +115,7 @@ impl ImageClassifier {
 
     /// Which hidden state is classified.
     pub fn read_out(&self) -> ReadOut {
-        self.read_out
+        self.head.read_out()
     }
 
     /// The embeddings, positions and blocks.
@@ -170,13 +155,7 @@ fn costs(config: &ModelConfig, spec: &ImageClassifierSpec) -> Vec<LayerCost> {
 fn refuse(config: &ModelConfig, spec: &ImageClassifierSpec, n_tokens: usize) -> BuildResult<()> {
     config.refuse_second_stack()?;
     config.refuse_lm_head()?;
-    if spec.has_cls() && config.causal {
-        return Err(BuildError::config(
-            ["task.read_out", "model.causal"],
-            "`task.read_out` = \"cls\" needs `model.causal` = false: \
-             the first position of a causal model attends only to itself",
-        ));
-    }
+    refuse_causal_cls(config, spec.has_cls(), "position")?;
     if config.max_seq_len.is_some_and(|len| len != n_tokens) {
         let key = "model.max_seq_len";
         let message = format!(

@@ -1,4 +1,4 @@
-//! What a classifier reads of the hidden states.
+//! What a classifier reads of the hidden states, and the head that maps it to the classes.
 //!
 //! ```text
 //! cls         C = x_1                                           Devlin et al. 2019; Dosovitskiy et al. 2021
@@ -16,11 +16,13 @@ use tealight_ops::matmul::matmul;
 use tealight_ops::mean::mean;
 use tealight_ops::softmax::softmax;
 
-use super::forecaster::mean_where;
 use crate::choice::names::names;
-use crate::error::BuildResult;
+use crate::config::ModelConfig;
+use crate::error::{BuildError, BuildResult};
+use crate::layers::classifier_head::{Head, HeadSpec};
 use crate::layers::linear::{Bias, Linear};
 use crate::mask::Mask;
+use crate::mode::Mode;
 use crate::params::init::Initializer;
 
 names! {
@@ -36,6 +38,69 @@ names! {
     }
 }
 
+/// A read-out and the head that maps what it reads to the classes.
+#[derive(Debug)]
+pub(super) struct ReadOutHead {
+    read_out: ReadOut,
+    reader: Reader,
+    head: Head,
+}
+
+impl ReadOutHead {
+    /// Builds `pooling` of the read-out `attention`, and `classifier`, names that the heads of language models do not
+    /// use.
+    pub(super) fn build(
+        config: &ModelConfig,
+        n_classes: usize,
+        read_out: ReadOut,
+        vb: &VarBuilder<'_>,
+    ) -> BuildResult<Self> {
+        let (d_model, init) = (config.d_model, config.initializer()?);
+        let reader = Reader::build(read_out, d_model, &init, vb)?;
+        let head = HeadSpec {
+            d_model,
+            n_classes,
+            bias: config.linear_bias(),
+            dropout: config.dropout,
+            norm: &config.norm,
+            init: &init,
+        };
+        let classifier = config.classifier.clone().unwrap_or_default();
+        let head = classifier.build(&head, &vb.pp("classifier"))?;
+        Ok(Self { read_out, reader, head })
+    }
+
+    /// `(batch, seq_len, d_model)` → logits `(batch, n_classes)`
+    pub(super) fn forward(&self, hidden: &Tensor, mask: &Mask, mode: Mode) -> Result<Tensor> {
+        self.head.forward(&self.reader.read(hidden, mask)?, mode)
+    }
+
+    /// The share of each position in what is read, without padding: `(batch, seq_len, d_model)` → `(batch, seq_len)`
+    pub(super) fn shares(&self, hidden: &Tensor) -> Result<Tensor> {
+        self.reader.shares(hidden)
+    }
+
+    pub(super) fn read_out(&self) -> ReadOut {
+        self.read_out
+    }
+}
+
+/// Refuses the read-out `cls` of a causal model. `first` is what the model reads then: a token, or a position.
+pub(super) fn refuse_causal_cls(
+    config: &ModelConfig,
+    is_cls: bool,
+    first: &str,
+) -> BuildResult<()> {
+    if !is_cls || !config.causal {
+        return Ok(());
+    }
+    let message = format!(
+        "`task.read_out` = \"cls\" needs `model.causal` = false: \
+         the first {first} of a causal model attends only to itself"
+    );
+    Err(BuildError::config(["task.read_out", "model.causal"], message))
+}
+
 /// A read-out with its parameters.
 #[derive(Debug)]
 pub(super) enum Reader {
@@ -47,7 +112,7 @@ pub(super) enum Reader {
 
 impl Reader {
     /// Builds `pooling.weight (1, d_model)` of the read-out `attention`.
-    pub(super) fn build(
+    fn build(
         read_out: ReadOut,
         d_model: usize,
         init: &Initializer,
@@ -77,8 +142,7 @@ impl Reader {
         }
     }
 
-    /// The share of each position in what is read, without padding: `(batch, seq_len, d_model)` → `(batch, seq_len)`
-    pub(super) fn shares(&self, hidden: &Tensor) -> Result<Tensor> {
+    fn shares(&self, hidden: &Tensor) -> Result<Tensor> {
         let (batch, seq_len, _) = hidden.dims3()?;
         let (dtype, device) = (hidden.dtype(), hidden.device());
         let equal = |n: usize| Tensor::full(1. / n as f64, (batch, n), device)?.to_dtype(dtype);
@@ -99,4 +163,11 @@ fn weights(scores: &Linear, hidden: &Tensor, mask: &Mask) -> Result<Tensor> {
         None => scores,
     };
     softmax(&scores.reshape((batch, 1, seq_len))?)
+}
+
+/// The mean of the positions where `chosen (batch, seq_len)` is one: `(batch, d_model)`.
+pub(super) fn mean_where(hidden: &Tensor, chosen: &Tensor) -> Result<Tensor> {
+    let chosen = chosen.to_dtype(hidden.dtype())?;
+    let count = chosen.sum_keepdim(1)?.maximum(1.)?; // (batch, 1)
+    hidden.broadcast_mul(&chosen.unsqueeze(2)?)?.sum(1)?.broadcast_div(&count)
 }
