@@ -4,7 +4,8 @@
 use candle_core::{DType, Device, Tensor};
 use tealight_model::attention::AttentionConfig;
 use tealight_model::embedding::Input;
-use tealight_model::models::classifier::{Classifier, ClassifierSpec, ReadOut};
+use tealight_model::models::classifier::{Classifier, ClassifierSpec};
+use tealight_model::models::read_out::ReadOut;
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::{backward, cross_entropy::cross_entropy};
 

@@ -46,14 +46,14 @@ const N_ENTRIES: u64 = 2;
 struct Pick(usize);
 
 impl Pick {
-    fn of<T: Clone>(self, axis: &str, values: &[T]) -> T {
+    fn value<T: Clone>(self, axis: &str, values: &[T]) -> T {
         let (round, place) = (self.0 / values.len(), self.0 % values.len());
         let stream = Stream::new(5, Purpose::Sampling).fork_name(axis).fork(round as u64);
         values[stream.permutation(values.len())[place]].clone()
     }
 
     fn flag(self, axis: &str) -> bool {
-        self.of(axis, &[false, true])
+        self.value(axis, &[false, true])
     }
 }
 
@@ -78,8 +78,8 @@ struct Case {
 impl Case {
     fn new(pick: Pick) -> Self {
         let sources = [Source::Tokens, Source::Typed, Source::TypesLeftOut, Source::Features];
-        let source = pick.of("source", &sources);
-        let read_out = pick.of("read_out", ReadOut::ALL);
+        let source = pick.value("source", &sources);
+        let read_out = pick.value("read_out", ReadOut::ALL);
         let is_training = pick.flag("is_training");
         let config = ModelConfig {
             causal: match read_out {
@@ -141,7 +141,7 @@ impl Case {
 /// The settings that do not depend on the read-out.
 fn config(pick: Pick) -> ModelConfig {
     let positions: Vec<PositionConfig> = PositionConfig::of_sequences().collect();
-    let position = match pick.of("position", &positions) {
+    let position = match pick.value("position", &positions) {
         PositionConfig::Learned(config) => {
             PositionConfig::Learned(learned::Config { std: 0.5, ..config })
         }
@@ -149,11 +149,11 @@ fn config(pick: Pick) -> ModelConfig {
     };
     // Sinusoidal and rotary positions need an even width.
     let is_even = matches!(position, PositionConfig::Sinusoidal(_) | PositionConfig::Rotary(_));
-    let attention = pick.of("attention", AttentionConfig::KINDS).name;
+    let attention = pick.value("attention", AttentionConfig::KINDS).name;
     ModelConfig {
         d_model: if is_even { 30 } else { 33 },
         n_heads: N_HEADS,
-        norm_placement: pick.of("norm_placement", &[NormPlacement::Pre, NormPlacement::Post]),
+        norm_placement: pick.value("norm_placement", &[NormPlacement::Pre, NormPlacement::Post]),
         residual: pick.flag("residual"),
         bias: pick.flag("bias"),
         embedding: embedding::Config {
@@ -162,10 +162,10 @@ fn config(pick: Pick) -> ModelConfig {
         },
         position,
         attention: AttentionConfig::default_of(attention).expect("invariant: it is one of KINDS"),
-        norm: pick.of("norm", &norms()),
-        feed_forward: pick.of("feed_forward", &feed_forwards()),
+        norm: pick.value("norm", &norms()),
+        feed_forward: pick.value("feed_forward", &feed_forwards()),
         // With BERT's 0.02, gradients are too small for finite differences.
-        init: pick.of(
+        init: pick.value(
             "init",
             &[
                 InitConfig::default(),

@@ -13,9 +13,9 @@ use tealight_model::feed_forward::{Activation, FeedForwardConfig, MlpConfig};
 use tealight_model::hf::{
     self, Classification, Expressed, Family, HfError, HfResult, ProblemType, SpecialIds,
 };
-use tealight_model::models::classifier::ReadOut;
 use tealight_model::models::lm_head::LmHeadConfig;
 use tealight_model::models::masked_lm::{MaskedLm, MaskedLmSpec};
+use tealight_model::models::read_out::ReadOut;
 use tealight_model::norm::{LayerNormConfig, NormConfig};
 use tealight_model::position::{PositionConfig, learned};
 use tealight_model::{Mask, Mode, ModelConfig, ModelSpec, ParamStore};

@@ -62,7 +62,7 @@ fn time_and_memory_grow_with_the_sequence_not_with_its_square() -> Result<()> {
     for (kind, bidirectional, cross) in
         [("linear", true, true), ("performer", true, true), ("rwkv", false, false)]
     {
-        let support = Support::of(kind)?.expect("a kind");
+        let support = Support::from_kind(kind)?.expect("a kind");
         assert_eq!((support.time, support.memory), (1, 1), "{kind}");
         assert_eq!((support.bidirectional, support.cross), (bidirectional, cross), "{kind}");
         assert!(support.causal, "{kind}");

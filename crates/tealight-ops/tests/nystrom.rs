@@ -14,7 +14,7 @@ use tealight_ops::testing::device;
 
 const TOLERANCE: f64 = 1e-12;
 
-fn of(n_landmarks: usize) -> Settings {
+fn with_landmarks(n_landmarks: usize) -> Settings {
     Settings { n_landmarks, ..Settings::default() }
 }
 
@@ -70,7 +70,7 @@ fn an_even_kernel_and_other_heads_are_refused() -> Result<()> {
 fn no_longer_than_the_landmarks_is_softmax_attention() -> Result<()> {
     for len in [1, 2, 7] {
         let x = random(&[2, 3, len, 5], 2., DType::F64)?;
-        let y = attention(&x[0], &x[1], &x[2], &of(7), None)?;
+        let y = attention(&x[0], &x[1], &x[2], &with_landmarks(7), None)?;
         assert_close(&y, &exact(&x, None)?, TOLERANCE)?;
     }
     Ok(())
@@ -79,7 +79,7 @@ fn no_longer_than_the_landmarks_is_softmax_attention() -> Result<()> {
 #[test]
 fn one_landmark_gives_the_mean_query_to_all() -> Result<()> {
     let x = random(&[2, 3, 6, 5], 1., DType::F64)?;
-    let y = attention(&x[0], &x[1], &x[2], &of(1), None)?;
+    let y = attention(&x[0], &x[1], &x[2], &with_landmarks(1), None)?;
     let expected = exact(&[x[0].mean_keepdim(2)?, x[1].clone(), x[2].clone()], None)?;
     assert_close(&y, &expected.broadcast_as(y.shape())?, TOLERANCE)
 }
@@ -91,7 +91,7 @@ fn tokens_that_repeat_are_read_exactly() -> Result<()> {
     let three = random(&[2, 2, 3, 5], 3., DType::F64)?;
     let repeat = |x: &Tensor| x.repeat((1, 1, 1, 4))?.reshape((2, 2, 12, 5));
     let x = [repeat(&three[0])?, repeat(&three[1])?, normal(2, &[2, 2, 12, 5], DType::F64)?];
-    let settings = Settings { n_iterations: 20, ..of(3) };
+    let settings = Settings { n_iterations: 20, ..with_landmarks(3) };
     let y = attention(&x[0], &x[1], &x[2], &settings, None)?;
     assert_close(&y, &exact(&x, None)?, 1e-6)
 }
@@ -101,7 +101,7 @@ fn the_weights_are_what_attention_applies() -> Result<()> {
     let x = random(&[3, 2, 13, 5], 1.5, DType::F64)?;
     let some = mask(&[[0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1], [1; 13], [0; 13]])?;
     let few = mask(&[[1, 0, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1], [1; 13], [0; 13]])?;
-    for settings in [of(4), of(4).transformers(), of(13)] {
+    for settings in [with_landmarks(4), with_landmarks(4).transformers(), with_landmarks(13)] {
         for mask in [None, Some(&some), Some(&few)] {
             let y = attention(&x[0], &x[1], &x[2], &settings, mask)?;
             let weights = weights(&x[0], &x[1], &settings, mask)?;
@@ -109,8 +109,12 @@ fn the_weights_are_what_attention_applies() -> Result<()> {
             assert_close(&weights.matmul(&x[2])?, &y, 1e-10)?;
         }
     }
-    let factors = factors(&x[0], &x[1], &of(4), None)?;
-    assert_close(&factors.read(&x[2])?, &attention(&x[0], &x[1], &x[2], &of(4), None)?, TOLERANCE)
+    let factors = factors(&x[0], &x[1], &with_landmarks(4), None)?;
+    assert_close(
+        &factors.read(&x[2])?,
+        &attention(&x[0], &x[1], &x[2], &with_landmarks(4), None)?,
+        TOLERANCE,
+    )
 }
 
 /// Left, right and in between: what is no padding reads as if it were alone.
@@ -124,12 +128,13 @@ fn a_padded_row_is_the_row_without_padding() -> Result<()> {
         [1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1],
     ];
     let x = random(&[5, 2, 13, 5], 1.5, DType::F64)?;
-    let y = attention(&x[0], &x[1], &x[2], &of(3), Some(&mask(&rows)?))?;
+    let y = attention(&x[0], &x[1], &x[2], &with_landmarks(3), Some(&mask(&rows)?))?;
     for (i, row) in rows.iter().enumerate() {
         let real: Vec<u32> = (0..13).filter(|&j| row[j as usize] == 0).collect();
         let real = Tensor::new(real, device())?;
         let alone = |x: &Tensor| x.narrow(0, i, 1)?.index_select(&real, 2);
-        let expected = attention(&alone(&x[0])?, &alone(&x[1])?, &alone(&x[2])?, &of(3), None)?;
+        let expected =
+            attention(&alone(&x[0])?, &alone(&x[1])?, &alone(&x[2])?, &with_landmarks(3), None)?;
         assert_close(&alone(&y)?, &expected, TOLERANCE)?;
     }
     Ok(())
@@ -149,7 +154,9 @@ fn what_stands_at_padding_changes_no_bit() -> Result<()> {
     let [q, k, v] = changed;
     let changed = [q?, k?, v?];
     for n_landmarks in [1, 3, 5] {
-        let y = |x: &[Tensor]| attention(&x[0], &x[1], &x[2], &of(n_landmarks), Some(&mask));
+        let y = |x: &[Tensor]| {
+            attention(&x[0], &x[1], &x[2], &with_landmarks(n_landmarks), Some(&mask))
+        };
         assert_eq!(real(&y(&x)?)?, real(&y(&changed)?)?, "{n_landmarks} landmarks");
     }
     Ok(())
@@ -159,7 +166,7 @@ fn what_stands_at_padding_changes_no_bit() -> Result<()> {
 fn a_row_with_nothing_to_read_gives_zeros_and_no_gradient() -> Result<()> {
     let mask = mask(&[[1; 13], [0; 13]])?;
     let x = random(&[2, 2, 13, 5], 1.5, DType::F32)?;
-    for settings in [of(4), of(13)] {
+    for settings in [with_landmarks(4), with_landmarks(13)] {
         let (y, gradients) =
             differentiate(&|x| attention(&x[0], &x[1], &x[2], &settings, Some(&mask)), &x)?;
         for tensor in gradients.iter().chain([&y]) {
@@ -168,7 +175,10 @@ fn a_row_with_nothing_to_read_gives_zeros_and_no_gradient() -> Result<()> {
             assert_eq!(values[..130], [0.; 130], "{settings:?}");
         }
     }
-    for settings in [of(4).transformers(), Settings { padding: Padding::Zeroed, ..of(4) }] {
+    for settings in [
+        with_landmarks(4).transformers(),
+        Settings { padding: Padding::Zeroed, ..with_landmarks(4) },
+    ] {
         let y = values(&attention(&x[0], &x[1], &x[2], &settings, Some(&mask))?)?;
         assert_eq!(y[..130], [0.; 130], "{settings:?}");
     }
@@ -183,7 +193,9 @@ fn extreme_scores_stay_finite() -> Result<()> {
         for scale in [0., 1e-4, 1., 6., 30., 100., 1e4] {
             let mut x = random(&shape, scale, dtype)?.to_vec();
             for _ in 0..2 {
-                for settings in [of(16), of(16).transformers(), of(67)] {
+                for settings in
+                    [with_landmarks(16), with_landmarks(16).transformers(), with_landmarks(67)]
+                {
                     let op = |x: &[Tensor]| attention(&x[0], &x[1], &x[2], &settings, None);
                     let (y, gradients) = differentiate(&op, &x)?;
                     for tensor in gradients.iter().chain([&y]) {
@@ -220,14 +232,14 @@ fn shapes_that_do_not_match_are_refused() -> Result<()> {
     let x = normal(0, &[2, 3, 5, 7], DType::F32)?;
     let other = normal(0, &[2, 3, 4, 7], DType::F32)?;
     let mask = Tensor::zeros((2, 4), DType::U8, device())?;
-    assert!(attention(&x, &other, &other, &of(2), None).is_err());
-    assert!(attention(&x, &x, &x, &of(0), None).is_err());
-    assert!(attention(&x, &x, &x, &of(2), Some(&mask)).is_err());
-    assert!(attention(&x, &x, &other, &of(2), None).is_err());
+    assert!(attention(&x, &other, &other, &with_landmarks(2), None).is_err());
+    assert!(attention(&x, &x, &x, &with_landmarks(0), None).is_err());
+    assert!(attention(&x, &x, &x, &with_landmarks(2), Some(&mask)).is_err());
+    assert!(attention(&x, &x, &other, &with_landmarks(2), None).is_err());
     let other_heads = x.transpose(0, 1)?.contiguous()?;
-    assert!(attention(&x, &x, &other_heads, &of(2), None).is_err());
+    assert!(attention(&x, &x, &other_heads, &with_landmarks(2), None).is_err());
     let of_floats = Tensor::zeros((2, 5), DType::F32, device())?;
-    assert!(attention(&x, &x, &x, &of(2), Some(&of_floats)).is_err());
+    assert!(attention(&x, &x, &x, &with_landmarks(2), Some(&of_floats)).is_err());
     let not_square = normal(0, &[2, 3, 5], DType::F32)?;
     assert!(pseudo_inverse(&not_square, 0, Normalisation::EachMatrix).is_err());
     Ok(())
@@ -236,8 +248,8 @@ fn shapes_that_do_not_match_are_refused() -> Result<()> {
 #[test]
 fn no_positions_and_no_landmarks_are_refused() -> Result<()> {
     let none = Tensor::zeros((2, 3, 0, 7), DType::F32, device())?;
-    assert!(attention(&none, &none, &none, &of(2), None).is_err());
-    assert!(weights(&none, &none, &of(2), None).is_err());
+    assert!(attention(&none, &none, &none, &with_landmarks(2), None).is_err());
+    assert!(weights(&none, &none, &with_landmarks(2), None).is_err());
     let rule = SegmentRule::default();
     assert!(Segments::new(rule, 0, 5, None).is_err());
     let mask = Tensor::zeros((2, 7), DType::U8, device())?;
@@ -251,8 +263,9 @@ fn no_positions_and_no_landmarks_are_refused() -> Result<()> {
 fn half_precision_is_computed_in_f32() -> Result<()> {
     let [query, key, value] = random(&[2, 3, 13, 5], 1., DType::BF16)?;
     let wide = |x: &Tensor| x.to_dtype(DType::F32);
-    let y = attention(&query, &key, &value, &of(4), None)?;
-    let expected = attention(&wide(&query)?, &wide(&key)?, &wide(&value)?, &of(4), None)?;
+    let y = attention(&query, &key, &value, &with_landmarks(4), None)?;
+    let expected =
+        attention(&wide(&query)?, &wide(&key)?, &wide(&value)?, &with_landmarks(4), None)?;
     assert_eq!(y.dtype(), DType::BF16);
     assert_close(&y, &expected.to_dtype(DType::BF16)?, TOLERANCE)
 }

@@ -49,8 +49,9 @@ fn a_large_text_is_read_quickly_and_in_little_memory() {
         let corpus = Files::open(&config).unwrap();
         let cache = || Ok(directory.path().join("cache"));
         let mut most = 0;
-        let store =
-            TokenStore::of(&corpus, &tokenizer, cache, &mut |_, _| most = most.max(anonymous()));
+        let store = TokenStore::from_corpus(&corpus, &tokenizer, cache, &mut |_, _| {
+            most = most.max(anonymous());
+        });
         let (store, seconds) = (store.unwrap(), started.elapsed().as_secs_f64());
         eprintln!(
             "{what}: {} documents, {} tokens, {seconds:.1} s: {:.1} MB/s, {:.0} tokens/s; {most} MiB; {}",

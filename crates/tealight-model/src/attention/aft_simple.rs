@@ -133,7 +133,7 @@ impl Decoding<'_> {
         let [keys, values] = self.gate.maps.keys_and_values(x)?;
         let mut contexts = Vec::with_capacity(n_new);
         for t in 0..n_new {
-            let new = RunningMean::of(&keys.narrow(1, t, 1)?, &values.narrow(1, t, 1)?)?;
+            let new = RunningMean::from_value(&keys.narrow(1, t, 1)?, &values.narrow(1, t, 1)?)?;
             let read = match &self.past {
                 Some(past) => past.merged(&new)?,
                 None => new,

@@ -24,7 +24,7 @@ pub(super) struct RunningMean {
 
 impl RunningMean {
     /// Of one value for each log weight, of the same shape.
-    pub(super) fn of(log_weight: &Tensor, value: &Tensor) -> Result<Self> {
+    pub(super) fn from_value(log_weight: &Tensor, value: &Tensor) -> Result<Self> {
         let (max, numerator) = (log_weight.clone(), value.clone());
         Ok(Self { max, numerator, denominator: log_weight.ones_like()? })
     }

@@ -222,7 +222,7 @@ impl DecodingState for Decoding<'_> {
 impl Decoding<'_> {
     /// wkv of one position, whose key and value are then added to the past.
     fn read(&mut self, key: &Tensor, value: &Tensor) -> Result<Tensor> {
-        let new = RunningMean::of(key, value)?;
+        let new = RunningMean::from_value(key, value)?;
         let now = new.scaled(&self.layer.bonus)?;
         let (read, past) = match &self.past {
             None => (now, new),
@@ -260,7 +260,7 @@ mod tests {
         let (decay, bonus) =
             (Tensor::new(&[100_f64], &Device::Cpu)?, Tensor::zeros(1, DType::F64, &Device::Cpu)?);
         let expected = wkv(&key, &value, &decay, &bonus, None)?;
-        let row = |i| RunningMean::of(&key.narrow(1, i, 1)?, &value.narrow(1, i, 1)?);
+        let row = |i| RunningMean::from_value(&key.narrow(1, i, 1)?, &value.narrow(1, i, 1)?);
         let past = row(0)?.scaled(&decay.neg()?)?.merged(&row(1)?)?;
         let read = past.merged(&row(2)?)?;
         let actual = read.mean()?.flatten_all()?.to_vec1::<f64>()?;

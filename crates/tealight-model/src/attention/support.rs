@@ -41,7 +41,7 @@ pub struct Support {
 
 impl Support {
     /// The features of `kind`, one of [`AttentionConfig::KINDS`]; `None` if there is no such kind.
-    pub fn of(kind: &str) -> Result<Option<Self>> {
+    pub fn from_kind(kind: &str) -> Result<Option<Self>> {
         let Some(config) = AttentionConfig::default_of(kind) else { return Ok(None) };
         let can = |reads, position: &PositionConfig| builds(&config, reads, position, false);
         let none = PositionConfig::None;
@@ -64,7 +64,7 @@ impl Support {
 
     /// Every kind, in the order of [`AttentionConfig::KINDS`].
     pub fn of_all() -> Result<Vec<Self>> {
-        let supports = AttentionConfig::KINDS.iter().map(|kind| Self::of(kind.name));
+        let supports = AttentionConfig::KINDS.iter().map(|kind| Self::from_kind(kind.name));
         supports.filter_map(Result::transpose).collect()
     }
 }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn softmax_supports_everything_in_quadratic_time() -> Result<()> {
-        let support = Support::of("softmax")?.expect("a kind");
+        let support = Support::from_kind("softmax")?.expect("a kind");
         let Support { bidirectional, causal, cross, rotary, score_bias, time, .. } = support;
         assert!(bidirectional && causal && cross && rotary && score_bias);
         assert_eq!(time, 2);
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn every_kind_is_listed_and_no_other() -> Result<()> {
         assert_eq!(Support::of_all()?.len(), AttentionConfig::KINDS.len());
-        assert_eq!(Support::of("sofmax")?, None);
+        assert_eq!(Support::from_kind("sofmax")?, None);
         Ok(())
     }
 }

@@ -92,7 +92,7 @@ impl Pair {
 
     /// The parameters that `tensor` contains, by their names here, if this pair matches its name.
     fn split(&self, name: &str, tensor: &Tensor) -> HfResult<Option<Vec<(String, Tensor)>>> {
-        let Some(place) = Place::of(name, &self.theirs) else { return Ok(None) };
+        let Some(place) = Place::from_name(name, &self.theirs) else { return Ok(None) };
         let tensor = self.turn(tensor, To::Ours)?;
         let n = self.ours.len();
         let rows = tensor.dims().first().copied().unwrap_or(1);
@@ -146,7 +146,8 @@ fn swap_rows(tensor: &Tensor, [n, m]: [usize; 2]) -> Result<Tensor> {
 /// The name in `transformers` of the parameter `ours`, and its index among the parts of that tensor.
 pub(super) fn theirs(pairs: &[Pair], ours: &str) -> Option<(String, usize)> {
     pairs.iter().find_map(|pair| {
-        let place = |(part, pattern): (usize, &String)| Some((part, Place::of(ours, pattern)?));
+        let place =
+            |(part, pattern): (usize, &String)| Some((part, Place::from_name(ours, pattern)?));
         let (part, place) = pair.ours.iter().enumerate().find_map(place)?;
         Some((place.name(&pair.theirs), part))
     })
@@ -178,7 +179,7 @@ pub(super) fn join(
     let whole = |(name, parts): (String, BTreeMap<usize, &Tensor>)| {
         let parts: Vec<&Tensor> = parts.into_values().collect();
         let tensor = if let [one] = parts[..] { one.clone() } else { Tensor::cat(&parts, 0)? };
-        let pair = pairs.iter().find(|pair| Place::of(&name, &pair.theirs).is_some());
+        let pair = pairs.iter().find(|pair| Place::from_name(&name, &pair.theirs).is_some());
         let tensor = pair.map_or(Ok(tensor.clone()), |pair| pair.turn(&tensor, To::Theirs))?;
         Ok((name, tensor))
     };
@@ -192,7 +193,7 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn of(name: &'a str, pattern: &str) -> Option<Self> {
+    fn from_name(name: &'a str, pattern: &str) -> Option<Self> {
         let (layer, rest) = match pattern.split_once('*') {
             None => ("", name.strip_prefix(pattern)?),
             Some((before, after)) => {

@@ -57,7 +57,8 @@ pub fn export(
 ) -> OnnxResult<Vec<u8>> {
     lists_every_setting(config);
     check(spec, cache)?;
-    let parameters = Parameters::of(parameters, |vb| spec.request_parameters(config, vb))?;
+    let parameters =
+        Parameters::from_requests(parameters, |vb| spec.request_parameters(config, vb))?;
     let graph = Graph::default();
     Writer { graph: &graph, config, spec, cache, parameters: &parameters }.write()?;
     parameters.check_all_taken()?;

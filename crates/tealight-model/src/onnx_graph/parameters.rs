@@ -22,7 +22,7 @@ pub(crate) struct Parameters {
 
 impl Parameters {
     /// Those that `build` asks for, out of `all`. Building checks the settings and all shapes.
-    pub(crate) fn of<M>(
+    pub(crate) fn from_requests<M>(
         all: &BTreeMap<String, Tensor>,
         build: impl FnOnce(&VarBuilder<'_>) -> BuildResult<M>,
     ) -> BuildResult<Self> {

@@ -12,14 +12,14 @@ use crate::record::{Case, Inputs};
 const DIFFERENT: f64 = 1e-3;
 
 pub(crate) fn check(case: &Case<'_>) -> Result<()> {
-    let mask = Mask::of(case)?;
+    let mask = Mask::from_case(case)?;
     case.compare_with_gradients(|x| gated(x, &context(case, x, &mask)?))
 }
 
 /// A wrong interpretation of AFT-local, recorded to tell it from the paper's: it excludes keys outside the
 /// window, where the paper sets w = 0.
 pub(crate) fn check_excluded(case: &Case<'_>) -> Result<()> {
-    let mask = Mask::of(case)?;
+    let mask = Mask::from_case(case)?;
     case.compare_with_gradients(|x| {
         let (len, window) = (x["w"].dim(0)?, window(case));
         let outside = |at: usize| (at / len).abs_diff(at % len) >= window;

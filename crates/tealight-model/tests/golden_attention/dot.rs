@@ -11,7 +11,7 @@ use crate::mask::Mask;
 use crate::record::{Case, Inputs};
 
 pub(crate) fn check(case: &Case<'_>) -> Result<()> {
-    let mask = Mask::of(case)?;
+    let mask = Mask::from_case(case)?;
     let x = case.inputs();
     case.compare("scores", &scores(case, &x)?)?;
     case.compare("weights", &weights(case, &x, &mask)?)?;
@@ -47,7 +47,7 @@ pub(crate) fn check_worked_example(case: &Case<'_>) -> Result<()> {
 /// queries agree.
 pub(crate) fn check_uniform_rows(case: &Case<'_>) -> Result<()> {
     let [query, key, value] = ["q", "k", "v"].map(|name| case.tensor(name));
-    let mask = Mask::of(case)?;
+    let mask = Mask::from_case(case)?;
     let options = Options { key_padding_mask: mask.padding(), ..Options::default() };
     let weights = attention::weights(&query, &key, &options)?;
     let context = attention(&query, &key, &value, &options)?;

@@ -10,7 +10,7 @@ use crate::mask::Mask;
 use crate::record::{Case, Inputs};
 
 pub(crate) fn check(case: &Case<'_>) -> Result<()> {
-    let mask = Mask::of(case)?;
+    let mask = Mask::from_case(case)?;
     let weights = |x: &Inputs| {
         let (query, key) = (&x["q"], &x["k"]);
         entmax15(&mask.apply(dot(query, key, 1. / (query.dim(3)? as f64).sqrt())?)?)

@@ -11,7 +11,7 @@ use crate::record::Case;
 /// Performer's features are random constants of a layer, so only linear attention is checked as a
 /// layer, too.
 pub(crate) fn check(case: &Case<'_>) -> Result<()> {
-    let mask = Mask::of(case)?;
+    let mask = Mask::from_case(case)?;
     let reach = mask.reach();
     let omega = case.has("features").then(|| case.tensor("features"));
     let log_features = |x: &Tensor| match &omega {

@@ -9,7 +9,7 @@ use crate::mask::Mask;
 use crate::record::Case;
 
 pub(crate) fn check(case: &Case<'_>) -> Result<()> {
-    let mask = Mask::of(case)?;
+    let mask = Mask::from_case(case)?;
     let documents = case.has("documents").then(|| case.tensor("documents").to_dtype(DType::U32));
     let documents = documents.transpose()?;
     let window = case.description.window.expect("a window");

@@ -18,7 +18,7 @@ pub(crate) struct Mask {
 impl Mask {
     /// From `mask (batch, [n_heads,] q_len, kv_len)`, 1 = may attend, which must consist of padding and
     /// causality only.
-    pub(crate) fn of(case: &Case<'_>) -> Result<Self> {
+    pub(crate) fn from_case(case: &Case<'_>) -> Result<Self> {
         if !case.has("mask") {
             return Ok(Self { padding: None, causal: false, additive: None });
         }

@@ -13,7 +13,7 @@ use crate::record::{Case, values};
 
 /// (Q Kᵀ ⊙ D) V
 pub(crate) fn check(case: &Case<'_>) -> Result<()> {
-    let (mask, decay) = (Mask::of(case)?, decay(case)?);
+    let (mask, decay) = (Mask::from_case(case)?, decay(case)?);
     let x = case.inputs();
     case.compare("weights", &reference::weights(&x["q"], &x["k"], &decay, mask.padding())?)?;
     case.compare_with_gradients(|x| retention(&x["q"], &x["k"], &x["v"], &decay, mask.padding()))
@@ -21,7 +21,7 @@ pub(crate) fn check(case: &Case<'_>) -> Result<()> {
 
 /// swish(g) ⊙ norm of each head, with q divided by √head_dim; and the layer, where it has these decays.
 pub(crate) fn check_gated(case: &Case<'_>) -> Result<()> {
-    let (mask, decay) = (Mask::of(case)?, decay(case)?);
+    let (mask, decay) = (Mask::from_case(case)?, decay(case)?);
     let is_group = case.description.norm.as_deref() == Some("group");
     let epsilon = case.description.epsilon.expect("an epsilon");
     case.compare_with_gradients(|x| {

@@ -12,7 +12,7 @@ use crate::record::{Case, Inputs};
 
 /// wkv, or σ(r) ⊙ wkv.
 pub(crate) fn check_wkv(case: &Case<'_>) -> Result<()> {
-    let mask = Mask::of(case)?;
+    let mask = Mask::from_case(case)?;
     case.compare_with_gradients(|x| {
         let context = wkv(&x["k"], &x["v"], &x["decay"], &x["bonus"], mask.padding())?;
         match x.get("r") {
@@ -24,7 +24,7 @@ pub(crate) fn check_wkv(case: &Case<'_>) -> Result<()> {
 
 /// The layer, with the gradients of its parameters.
 pub(crate) fn check(case: &Case<'_>) -> Result<()> {
-    let mask = layer::layer_mask(case, &Mask::of(case)?)?;
+    let mask = layer::layer_mask(case, &Mask::from_case(case)?)?;
     case.compare_with_gradients(|x| {
         let (_batch, len, d_model) = x["x"].dims3()?;
         let sizes = Sizes { d_model, n_heads: 1, head_dim: d_model, q_len: len, kv_len: len };

@@ -38,7 +38,7 @@ impl Array {
         Self::new(shape, data)
     }
 
-    pub(crate) fn of(self, other: &Self) -> Self {
+    pub(crate) fn with_kind_of(self, other: &Self) -> Self {
         Self { is_integer: other.is_integer, ..self }
     }
 
@@ -64,11 +64,11 @@ impl Array {
 
     pub(crate) fn zip(&self, other: &Self, f: impl Fn(f64, f64) -> f64) -> Self {
         let shape = broadcast(&self.shape, &other.shape);
-        Self::from_fn(&shape, |index| f(self.at(index), other.at(index))).of(self)
+        Self::from_fn(&shape, |index| f(self.at(index), other.at(index))).with_kind_of(self)
     }
 
     pub(crate) fn reshaped(&self, shape: &[usize]) -> Self {
-        Self::new(shape, self.data.clone()).of(self)
+        Self::new(shape, self.data.clone()).with_kind_of(self)
     }
 
     /// A non-negative axis for one that may be counted from the end.
@@ -97,7 +97,8 @@ impl Array {
         });
         let mut shape = heads;
         shape[axis] = results.first().map_or(0, Vec::len);
-        Self::from_fn(&shape, |index| results[starts.at(index) as usize][index[axis]]).of(self)
+        Self::from_fn(&shape, |index| results[starts.at(index) as usize][index[axis]])
+            .with_kind_of(self)
     }
 }
 

@@ -104,7 +104,7 @@ fn operator(node: &NodeProto, inputs: &[&Array]) -> Array {
         ("Where", [condition, a, b]) => {
             let shape = broadcast(&condition.shape, &broadcast(&a.shape, &b.shape));
             let pick = |i: &[usize]| if condition.at(i) == 1. { a.at(i) } else { b.at(i) };
-            Array::from_fn(&shape, pick).of(a)
+            Array::from_fn(&shape, pick).with_kind_of(a)
         }
         ("Cast", [x]) => {
             let is_integer = int(node, "to") == i64::from(data_type::INT64);
@@ -190,7 +190,7 @@ fn moved(node: &NodeProto, inputs: &[&Array]) -> Array {
                 order.iter().zip(index).for_each(|(&axis, &i)| source[axis] = i);
                 x.at(&source)
             };
-            Array::from_fn(&shape, from).of(x)
+            Array::from_fn(&shape, from).with_kind_of(x)
         }
         ("Unsqueeze", [x, axes]) => {
             let mut shape = x.shape.clone();
@@ -204,7 +204,7 @@ fn moved(node: &NodeProto, inputs: &[&Array]) -> Array {
         }
         ("Expand", [x, shape]) => {
             let shape: Vec<usize> = shape.ints().iter().map(|&dim| dim as usize).collect();
-            Array::from_fn(&broadcast(&x.shape, &shape), |index| x.at(index)).of(x)
+            Array::from_fn(&broadcast(&x.shape, &shape), |index| x.at(index)).with_kind_of(x)
         }
         _ => picked(node, inputs),
     }
@@ -226,7 +226,7 @@ fn picked(node: &NodeProto, inputs: &[&Array]) -> Array {
                 source[last] = indices.at(index) as usize;
                 x.at(&source)
             };
-            Array::from_fn(&indices.shape, from).of(x)
+            Array::from_fn(&indices.shape, from).with_kind_of(x)
         }
         ("ScatterElements", [x, indices, updates]) => {
             let (mut y, last) = ((*x).clone(), x.shape.len() - 1);
@@ -267,14 +267,14 @@ pub(crate) fn concat(parts: &[&Array], axis: usize) -> Array {
         }
         unreachable!("the lengths add up")
     };
-    Array::from_fn(&shape, from).of(parts[0])
+    Array::from_fn(&shape, from).with_kind_of(parts[0])
 }
 
 fn slice(x: &Array, axis: usize, [start, end, step]: [i64; 3]) -> Array {
     let len = x.shape[axis] as i64;
     let clamped = |i: i64| (if i < 0 { i + len } else { i }).clamp(0, len) as usize;
     let places: Vec<usize> = (clamped(start)..clamped(end)).step_by(step as usize).collect();
-    x.lines(axis, |line| places.iter().map(|&place| line[place]).collect()).of(x)
+    x.lines(axis, |line| places.iter().map(|&place| line[place]).collect()).with_kind_of(x)
 }
 
 fn gather(x: &Array, indices: &Array, axis: usize) -> Array {
@@ -286,7 +286,7 @@ fn gather(x: &Array, indices: &Array, axis: usize) -> Array {
         assert!(place < x.shape[axis], "place {place} of {:?}", x.shape);
         x.at(&[&index[..axis], &[place], &index[axis + rank..]].concat())
     };
-    Array::from_fn(&shape, from).of(x)
+    Array::from_fn(&shape, from).with_kind_of(x)
 }
 
 /// The `k` largest of the last axis, the first of equal ones, and their places.

@@ -11,7 +11,7 @@ const KERNELS: Source = Source::new("sum", &[include_str!("sum.cu")]);
 
 /// sum ← sum + term, contiguous tensors of one shape on the CPU.
 pub(super) fn add_in_place<T: Element>(sum: &Tensor, term: &Tensor) -> Result<()> {
-    let term = View::<T>::of(term)?;
+    let term = View::<T>::from_tensor(term)?;
     let len = block_len(1);
     with_slice_mut(sum, |sum: &mut [T]| {
         run(

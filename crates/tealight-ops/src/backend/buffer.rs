@@ -100,7 +100,7 @@ pub(crate) struct View<'a, T> {
 
 impl<'a, T: Element> View<'a, T> {
     /// All elements of a contiguous tensor.
-    pub(crate) fn of(tensor: &'a Tensor) -> Result<Self> {
+    pub(crate) fn from_tensor(tensor: &'a Tensor) -> Result<Self> {
         let range = range(tensor.layout())?;
         Ok(Self { range, ..Self::from_start(tensor)? })
     }

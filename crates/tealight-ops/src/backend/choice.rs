@@ -21,7 +21,7 @@ pub(crate) enum Backend {
 
 impl Backend {
     /// The backend that supports all of `operands`.
-    pub(crate) fn of(operands: &[&Tensor]) -> Self {
+    pub(crate) fn from_operands(operands: &[&Tensor]) -> Self {
         let all = |dtype| {
             operands.iter().all(|t| t.device().is_cpu() && t.dtype() == dtype && t.elem_count() > 0)
         };
@@ -53,7 +53,7 @@ macro_rules! dispatch {
     };
     (match $operands:tt { Cpu($T:ident) => $cpu:expr, $($others:tt)* }) => {{
         use $crate::backend::choice::Backend::{self, Cuda, Reference};
-        match Backend::of(&$operands) {
+        match Backend::from_operands(&$operands) {
             Backend::CpuF32 => {
                 type $T = f32;
                 $cpu

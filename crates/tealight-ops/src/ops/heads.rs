@@ -35,7 +35,7 @@ impl Sizes {
     ///
     /// # Errors
     /// If query or value has not four axes.
-    pub(crate) fn of([query, key, value]: [&Tensor; 3]) -> Result<Option<Self>> {
+    pub(crate) fn from_operands([query, key, value]: [&Tensor; 3]) -> Result<Option<Self>> {
         let (batch, n_heads, q_len, n_features) = query.dims4()?;
         let (_, _, kv_len, width) = value.dims4()?;
         let do_match = key.dims() == [batch, n_heads, kv_len, n_features]

@@ -37,7 +37,7 @@ pub(super) fn update_in_place<T: Element, const N: usize>(
     f: impl FnOnce([&mut [T]; N], &[T]),
 ) -> Result<()> {
     let gradient = gradient.contiguous()?;
-    let gradient = View::of(&gradient)?;
+    let gradient = View::from_tensor(&gradient)?;
     let slices = std::array::from_fn(|_| -> &mut [T] { &mut [] });
     with_slices_mut(state, 0, slices, |slices| f(slices, &gradient))
 }

@@ -27,7 +27,7 @@ pub(crate) enum Compression {
 
 impl Compression {
     /// The compression of a file with this name in lower case, and the name without the extension of the compression.
-    pub(crate) fn of(name: &str) -> (&str, Self) {
+    pub(crate) fn from_name(name: &str) -> (&str, Self) {
         match name.rsplit_once('.') {
             Some((rest, "gz")) => (rest, Self::Gzip),
             Some((rest, "zst")) => (rest, Self::Zstandard),

@@ -30,7 +30,7 @@ impl Fnv128 {
     }
 
     /// The hash of `bytes`.
-    pub fn of(bytes: &[u8]) -> u128 {
+    pub fn hash(bytes: &[u8]) -> u128 {
         let mut hash = Self::default();
         hash.write(bytes);
         hash.finish()

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tealight_model::hf::{Classification, ProblemType};
-use tealight_model::models::classifier::ReadOut;
+use tealight_model::models::read_out::ReadOut;
 use tealight_model::names;
 
 use crate::error::Result;
@@ -57,7 +57,10 @@ impl Labels {
     }
 
     /// The different labels, in ascending order.
-    pub(crate) fn of<'a>(objective: Objective, labels: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn from_given<'a>(
+        objective: Objective,
+        labels: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
         let labels: BTreeSet<&str> = labels.into_iter().collect();
         Self::new(objective, labels.into_iter().map(str::to_owned).collect())
     }
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_run_keeps_its_labels_in_their_order() {
-        let labels = Labels::of(Objective::Classes, ["b", "a", "b", "ü"]);
+        let labels = Labels::from_given(Objective::Classes, ["b", "a", "b", "ü"]);
         assert_eq!(labels.names(), ["a", "b", "ü"]);
         let by_name = labels.by_name();
         assert_eq!(["b", "c"].map(|label| by_name.get(label)), [Some(&1), None]);
@@ -171,7 +174,7 @@ mod tests {
         let content = r#"{"format_version":1,"labels":["a","b"]}"#;
         std::fs::write(run.path().join(FILE), content).unwrap();
         let labels = Labels::read(run.path()).unwrap();
-        assert_eq!(labels, Labels::of(Objective::Classes, ["b", "a"]));
+        assert_eq!(labels, Labels::from_given(Objective::Classes, ["b", "a"]));
         let (_, written) = labels.file().unwrap();
         assert!(!String::from_utf8(written).unwrap().contains("objective"));
     }

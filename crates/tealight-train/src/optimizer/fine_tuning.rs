@@ -36,7 +36,7 @@ pub fn parameters(
     for pattern in frozen {
         fits_something(pattern, &all)?;
     }
-    let depths = Depths::of(&all);
+    let depths = Depths::from_names(&all);
     let decay = layer_lr_decay.unwrap_or(1.);
     let scaled = |(name, variable): (String, _)| {
         let lr_scale = decay.powi(depths.distance(&name));
@@ -72,7 +72,7 @@ fn place(name: &str) -> Option<(&str, i32)> {
 }
 
 impl<'a> Depths<'a> {
-    fn of(names: &'a [String]) -> Self {
+    fn from_names(names: &'a [String]) -> Self {
         let mut depths = BTreeMap::new();
         for (stack, layer) in names.iter().filter_map(|name| place(name)) {
             let depth = depths.entry(stack).or_insert(0);

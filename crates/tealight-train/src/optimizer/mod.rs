@@ -158,7 +158,7 @@ impl Optimizer {
 
     /// Which parameters decay.
     pub fn decay_groups(&self) -> DecayGroups {
-        DecayGroups::of(self.parameters())
+        DecayGroups::from_parameters(self.parameters())
     }
 
     /// The state of all parameters: `layer.0.norm.weight.first_moment`.

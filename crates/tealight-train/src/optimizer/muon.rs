@@ -79,7 +79,7 @@ names! {
 }
 
 impl Scale {
-    fn of(self, rows: usize, columns: usize) -> f64 {
+    fn factor(self, rows: usize, columns: usize) -> f64 {
         let (rows, columns) = (rows as f64, columns as f64);
         match self {
             Self::Aspect => (rows / columns).max(1.).sqrt(),
@@ -115,7 +115,7 @@ impl Config {
             momentum: self.momentum,
             nesterov: self.nesterov,
             n_iterations: self.n_iterations,
-            scale: self.scale.of(rows, columns),
+            scale: self.scale.factor(rows, columns),
             weight_decay: self.weight_decay,
             gradient_scale: step.gradient_scale,
         };

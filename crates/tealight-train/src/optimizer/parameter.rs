@@ -50,7 +50,7 @@ pub struct DecayGroup {
 }
 
 impl DecayGroups {
-    pub(super) fn of<'a>(parameters: impl Iterator<Item = &'a Parameter>) -> Self {
+    pub(super) fn from_parameters<'a>(parameters: impl Iterator<Item = &'a Parameter>) -> Self {
         let mut groups = Self::default();
         for parameter in parameters {
             let group =

@@ -72,7 +72,7 @@ pub struct Instructions {
 
 impl Instructions {
     /// Those that a run of this precision uses in this process; `None` on a GPU.
-    pub fn of(precision: Precision, device: &Device) -> Option<Self> {
+    pub fn for_precision(precision: Precision, device: &Device) -> Option<Self> {
         let bf16 = bf16_instructions().filter(|_| precision == Precision::Bf16);
         let of_cpu = || Self { f32: instructions().to_owned(), bf16: bf16.map(str::to_owned) };
         device.is_cpu().then(of_cpu)
@@ -196,8 +196,8 @@ mod tests {
         let amx = Instructions { f32: "amx_bf16".to_owned(), ..then.clone() };
         let message = changed_instructions(Some(&amx), Some(&now)).unwrap();
         assert!(message.contains("set amx_bf16 and continues with avx512"), "{message}");
-        assert_eq!(Instructions::of(Precision::F32, &Device::Cpu).unwrap().bf16, None);
-        let bf16 = Instructions::of(Precision::Bf16, &Device::Cpu).unwrap().bf16;
+        assert_eq!(Instructions::for_precision(Precision::F32, &Device::Cpu).unwrap().bf16, None);
+        let bf16 = Instructions::for_precision(Precision::Bf16, &Device::Cpu).unwrap().bf16;
         assert_eq!(bf16.as_deref(), bf16_instructions());
     }
 

@@ -144,7 +144,11 @@ mod tests {
         assert!((value - expected).abs() < 1e-12, "{value} is not {expected}");
     }
 
-    fn of<const N: usize>(n_classes: usize, given: [usize; N], predicted: [usize; N]) -> [f64; 2] {
+    fn scores<const N: usize>(
+        n_classes: usize,
+        given: [usize; N],
+        predicted: [usize; N],
+    ) -> [f64; 2] {
         let confusion = confusion(n_classes, given.into_iter().zip(predicted));
         [macro_f1(&Counts::of_classes(&confusion)), matthews(&confusion)]
     }
@@ -153,7 +157,7 @@ mod tests {
     fn scores_of_two_classes() {
         let given = [0, 1, 1, 0, 1, 0, 1, 1, 0, 0, 1, 0, 1];
         let predicted = [0, 1, 0, 0, 1, 1, 1, 1, 0, 1, 1, 0, 0];
-        let [macro_f1, matthews] = of(2, given, predicted);
+        let [macro_f1, matthews] = scores(2, given, predicted);
         assert_near(macro_f1, 0.690_476_190_476_190_5);
         assert_near(matthews, 0.380_952_380_952_380_93);
         let confusion = confusion(2, given.into_iter().zip(predicted));
@@ -163,14 +167,14 @@ mod tests {
     #[test]
     fn scores_of_three_classes() {
         let given = [0, 1, 2, 0, 1, 2, 2, 1, 0, 0, 2, 1, 1];
-        let [macro_f1, matthews] = of(3, given, [0, 2, 2, 0, 1, 1, 2, 1, 1, 0, 2, 0, 1]);
+        let [macro_f1, matthews] = scores(3, given, [0, 2, 2, 0, 1, 1, 2, 1, 1, 0, 2, 0, 1]);
         assert_near(macro_f1, 0.7);
         assert_near(matthews, 0.535_714_285_714_285_7);
     }
 
     #[test]
     fn one_class_alone_correlates_with_nothing() {
-        let [macro_f1, matthews] = of(2, [0, 0, 0, 1], [0, 0, 0, 0]);
+        let [macro_f1, matthews] = scores(2, [0, 0, 0, 1], [0, 0, 0, 0]);
         assert_near(macro_f1, 0.428_571_428_571_428_55);
         assert_near(matthews, 0.);
         assert_near(pearson(&[1., 1., 1.], &[1., 2., 3.]), 0.);

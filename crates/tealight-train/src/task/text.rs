@@ -66,7 +66,7 @@ impl Texts {
         let corpus = corpus.open(seed)?;
         let texts = || holdout.train_texts(&*corpus);
         let tokenizer = kept_or_trained(kept, tokenizer, texts)?;
-        let store = TokenStore::of(&*corpus, &tokenizer, || folder(cache), &mut progress)?;
+        let store = TokenStore::from_corpus(&*corpus, &tokenizer, || folder(cache), &mut progress)?;
         let store = Arc::new(store);
         let special = tokenizer.special();
         let of = |split| Sequences::new(&store, holdout, split, spec, special, seed);

@@ -23,7 +23,7 @@ struct Copy {
 }
 
 impl Copy {
-    fn of(record: &Record) -> Self {
+    fn from_record(record: &Record) -> Self {
         let config = fs::read_to_string(record.folder.join("config.json")).unwrap();
         let tensors = candle_core::safetensors::load(record.folder.join(MODEL), device()).unwrap();
         let copy = Self {
@@ -79,7 +79,7 @@ impl Copy {
 /// A copy of every folder whose tensors are in one file.
 fn copies() -> Vec<Copy> {
     let records = records().into_iter().filter(|record| record.folder.join(MODEL).exists());
-    let copies: Vec<_> = records.map(|record| Copy::of(&record)).collect();
+    let copies: Vec<_> = records.map(|record| Copy::from_record(&record)).collect();
     let families: Vec<_> =
         copies.iter().map(|copy| copy.config["model_type"].as_str().unwrap()).collect();
     for family in ["bert", "modernbert", "llama", "mistral", "ministral", "qwen3", "gpt2", "t5"] {

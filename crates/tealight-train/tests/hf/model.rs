@@ -63,13 +63,13 @@ pub(crate) fn models() -> Vec<(Record, Model)> {
         !is_refused
     };
     let models = records().into_iter().filter(is_read);
-    let models: Vec<_> = models.map(|record| (Model::of(&record), record)).collect();
+    let models: Vec<_> = models.map(|record| (Model::from_record(&record), record)).collect();
     assert!(!models.is_empty());
     models.into_iter().map(|(model, record)| (record, model)).collect()
 }
 
 impl Model {
-    pub(crate) fn of(record: &Record) -> Self {
+    pub(crate) fn from_record(record: &Record) -> Self {
         Self::computing_in(DType::F32, record)
     }
 

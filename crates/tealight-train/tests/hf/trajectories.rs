@@ -19,7 +19,7 @@ struct Recipe {
 }
 
 impl Recipe {
-    fn of(mode: &str, optimizer: &Value) -> Self {
+    fn from_optimizer(mode: &str, optimizer: &Value) -> Self {
         let number = |value: &Value| value.as_f64().unwrap();
         let config = adamw::Config {
             lr: number(&optimizer["lr"]),
@@ -46,7 +46,7 @@ fn updates_are_those_of_transformers() {
         let Some(recorded) = record.expected.get("trajectory") else { continue };
         for (mode, expected) in recorded.as_object().unwrap() {
             if expected.get("losses").is_some() {
-                let recipe = Recipe::of(mode, &recorded["optimizer"]);
+                let recipe = Recipe::from_optimizer(mode, &recorded["optimizer"]);
                 check(&record, mode, &recipe, &mut faults);
             }
         }
@@ -59,7 +59,7 @@ fn check(record: &Record, mode: &str, recipe: &Recipe, faults: &mut Faults) {
     let expected = &recorded[mode];
     let case = record.case(recorded["case"].as_str().unwrap());
     let label = |what: &str| format!("{}, {mode}, {what}", record.name);
-    let model = Model::of(record);
+    let model = Model::from_record(record);
     let parameters = model.store.iter().map(|(name, variable)| Parameter::new(name, variable));
     let config = OptimizerConfig::AdamW(recipe.config.clone());
     let mut optimizer = config.build(parameters.collect()).unwrap();

@@ -58,7 +58,7 @@ impl Plan<'_> {
         value: impl Fn(&Summary) -> Option<f64>,
     ) -> Option<MeanDeviation> {
         let finished = self.of_variant(variant).filter_map(Run::summary);
-        MeanDeviation::of(&finished.filter_map(value).collect::<Vec<_>>())
+        MeanDeviation::from_values(&finished.filter_map(value).collect::<Vec<_>>())
     }
 
     /// Whether all finished runs report tokens per second; otherwise the table shows examples per second.
@@ -287,12 +287,15 @@ mod tests {
 
     #[test]
     fn the_standard_deviation_divides_by_n_minus_1() {
-        assert_eq!(MeanDeviation::of(&[]), None);
-        assert_eq!(MeanDeviation::of(&[3.]), Some(MeanDeviation { mean: 3., deviation: None }));
-        let spread = MeanDeviation::of(&[1., 2., 3.]);
+        assert_eq!(MeanDeviation::from_values(&[]), None);
+        assert_eq!(
+            MeanDeviation::from_values(&[3.]),
+            Some(MeanDeviation { mean: 3., deviation: None })
+        );
+        let spread = MeanDeviation::from_values(&[1., 2., 3.]);
         assert_eq!(spread, Some(MeanDeviation { mean: 2., deviation: Some(1.) }));
         assert_eq!(with_deviation(spread.unwrap()), "2.0000 ± 1.0000");
-        assert_eq!(with_deviation(MeanDeviation::of(&[123.456]).unwrap()), "123.5");
+        assert_eq!(with_deviation(MeanDeviation::from_values(&[123.456]).unwrap()), "123.5");
     }
 
     #[test]

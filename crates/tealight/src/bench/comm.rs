@@ -111,7 +111,7 @@ impl Size {
         latency: f64,
     ) -> Result<Self> {
         let Measured { exchange, half, allreduce } =
-            Measured::of(megabytes, args.repeats, ranks, mpi)?;
+            Measured::measure(megabytes, args.repeats, ranks, mpi)?;
         let seconds = [exchange.median, half.median].map(|ms| ms / 1e3);
         let bytes_per_second = bandwidth(ranks.size(), megabytes, seconds, latency);
         let cost = |overlaps| Cost {
@@ -150,7 +150,7 @@ struct Measured {
 }
 
 impl Measured {
-    fn of(megabytes: f64, repeats: usize, ranks: &Ranks, mpi: &Mpi) -> Result<Self> {
+    fn measure(megabytes: f64, repeats: usize, ranks: &Ranks, mpi: &Mpi) -> Result<Self> {
         let len = (megabytes * 1e6 / WIDTH) as usize;
         let (terms, mut sums) = (vec![1.; len], vec![0.; len]);
         let mut times = [const { Vec::new() }; 3];
@@ -165,7 +165,8 @@ impl Measured {
                 times.push(slowest(ranks, milliseconds(time))?);
             }
         }
-        let [exchange, half, allreduce] = times.map(|times| Times::of(times[1..].to_vec()));
+        let [exchange, half, allreduce] =
+            times.map(|times| Times::from_durations(times[1..].to_vec()));
         Ok(Self { exchange, half, allreduce })
     }
 }
@@ -205,7 +206,7 @@ fn latency(ranks: &Ranks) -> Result<f64> {
         ranks.communicator().gather(&[0], &mut all, &vec![1; ranks.size()])?;
         times.push(started.elapsed().as_secs_f64());
     }
-    slowest(ranks, Times::of(times).median)
+    slowest(ranks, Times::from_durations(times).median)
 }
 
 /// The largest of the ranks' values.

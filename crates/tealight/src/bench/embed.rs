@@ -19,7 +19,8 @@ use crate::terminal::input;
 use crate::terminal::output::{print, print_indented_json};
 
 pub(super) fn run(args: &BenchEmbed) -> Result<()> {
-    NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
+    NumberFormat::for_device(args.computation.precision, args.model.weights.device)
+        .warn_if_replaced();
     let started = Instant::now();
     let (model, device) = &open_model(&args.model)?;
     let pipeline = FeatureExtraction::open(model, device)?;
@@ -32,7 +33,7 @@ pub(super) fn run(args: &BenchEmbed) -> Result<()> {
         times.push(1e3 * seconds_of(device, || embedder.embed(&texts))?);
     }
     let first = times.remove(0);
-    let times = Times::of(times);
+    let times = Times::from_durations(times);
     let peak_memory_bytes = memory::peak();
     let profile = args.profile.then(|| -> Result<_> {
         start();

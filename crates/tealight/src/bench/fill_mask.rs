@@ -16,7 +16,8 @@ use crate::system::memory;
 use crate::terminal::output::{print, print_indented_json};
 
 pub(super) fn run(args: &BenchFillMask) -> Result<()> {
-    NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
+    NumberFormat::for_device(args.computation.precision, args.model.weights.device)
+        .warn_if_replaced();
     let started = Instant::now();
     let (model, device) = &open_model(&args.model)?;
     let pipeline = FillMask::open(model, device)?;
@@ -28,7 +29,7 @@ pub(super) fn run(args: &BenchFillMask) -> Result<()> {
         times.push(1e3 * seconds_of(device, || pipeline.answer(&request))?);
     }
     let first = times.remove(0);
-    let times = Times::of(times);
+    let times = Times::from_durations(times);
     if args.options.json {
         return print_indented_json(&json!({
             "threads": threads::count(),

@@ -20,7 +20,7 @@ const MIN_REPEATS: usize = 5;
 pub(super) fn run(args: &BenchProduct) -> Result<()> {
     let device = args.device.open()?;
     let precision = args.computation.precision;
-    let format = NumberFormat::of(precision, args.device);
+    let format = NumberFormat::for_device(precision, args.device);
     format.warn_if_replaced();
     let measure = |shape: &ProductShape| Ok((*shape, measure(*shape, args, &device)?));
     let measured: Vec<_> = args.shapes.iter().map(measure).collect::<Result<_>>()?;
@@ -63,7 +63,7 @@ fn measure(
     while times.len() < MIN_REPEATS || started.elapsed().as_secs_f64() < args.seconds {
         times.push(1e3 * seconds_of(device, || linear(&x, &weight, None))?);
     }
-    Ok(Times::of(times))
+    Ok(Times::from_durations(times))
 }
 
 /// GFLOP/s; a multiply-add counts as two operations.

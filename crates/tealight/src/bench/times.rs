@@ -16,7 +16,7 @@ pub(super) struct Times {
 
 impl Times {
     /// NaN for no durations.
-    pub(super) fn of(mut times: Vec<f64>) -> Self {
+    pub(super) fn from_durations(mut times: Vec<f64>) -> Self {
         times.sort_by(f64::total_cmp);
         let at = |i: usize| times.get(i).copied().unwrap_or(f64::NAN);
         let last = times.len().saturating_sub(1);
@@ -51,7 +51,9 @@ mod tests {
     #[test]
     fn times_need_not_be_sorted() {
         let times = |ms: &[u64]| {
-            Times::of(ms.iter().map(|&ms| milliseconds(Duration::from_millis(ms))).collect())
+            Times::from_durations(
+                ms.iter().map(|&ms| milliseconds(Duration::from_millis(ms))).collect(),
+            )
         };
         assert_eq!(times(&[5, 1, 3]), Times { median: 3., fastest: 1., slowest: 5. });
         assert_eq!(times(&[4, 1, 2, 9]), Times { median: 3., fastest: 1., slowest: 9. });

@@ -116,7 +116,7 @@ impl TrainingBench<'_> {
     }
 
     fn number_format(&self) -> NumberFormat {
-        NumberFormat::of(self.loaded.config.training.precision, self.args.device)
+        NumberFormat::for_device(self.loaded.config.training.precision, self.args.device)
     }
 
     /// FLOP/s of a large matrix product on all processes. Each has its share of the cores, or a GPU.
@@ -134,7 +134,7 @@ impl TrainingBench<'_> {
         let cost = session.task.cost(&session.model, &config.model, &session.params);
         let n_examples = session.examples_per_step();
         let tokens_per_step = steps.mean_tokens_per_example() * n_examples as f64;
-        let step = Times::of(steps.milliseconds);
+        let step = Times::from_durations(steps.milliseconds);
         let steps_per_second = 1e3 / step.median;
         let flops_per_step = 3 * cost.forward_flops * n_examples;
         let product_flops_per_second = self.product_rate(config.training.precision)?;
@@ -192,7 +192,7 @@ fn communication<T: Task>(
     }
     let sizes: Vec<_> = params.trained().map(|(_, parameter)| parameter.elem_count()).collect();
     let times = time_exchanges(ranks, transport, &sizes, &config.distributed, REPEATS)?;
-    let times = Times::of(times[1..].iter().copied().map(milliseconds).collect());
+    let times = Times::from_durations(times[1..].iter().copied().map(milliseconds).collect());
     let waits = profile.iter().filter(|share| share.operation == WAITING);
     let exposed_ms = waits.map(|share| share.milliseconds).sum();
     Ok(Some(Communication { n_ranks: ranks.size(), exchange_ms: times.median, exposed_ms }))

@@ -29,7 +29,7 @@ impl Bitmap {
     }
 
     /// A picture as it is.
-    pub(super) fn of(picture: &images::Picture) -> Self {
+    pub(super) fn from_picture(picture: &images::Picture) -> Self {
         Self::new(picture.size.width, picture.size.height, colours(picture))
     }
 

@@ -59,7 +59,7 @@ impl DotChart {
                 let y = y + GAP / 2. + LANE * (lane as f32 + 0.5);
                 if let Some(Dot { value, error }) = *dot {
                     let ends = [value - error, value, value + error].map(place);
-                    dot_at(&mut drawing, ends, y, style::of(lane));
+                    dot_at(&mut drawing, ends, y, style::series(lane));
                 }
             }
         }

@@ -36,7 +36,7 @@ pub(crate) enum Scale {
 
 impl Scale {
     /// The scale of `values`: around zero if any is negative.
-    pub(crate) fn of(values: impl Iterator<Item = f32> + Clone) -> Self {
+    pub(crate) fn from_values(values: impl Iterator<Item = f32> + Clone) -> Self {
         let finite = values.filter(|value| value.is_finite());
         let largest =
             f64::from(finite.clone().fold(0_f32, |largest, value| largest.max(value.abs())));
@@ -90,7 +90,12 @@ impl HeatMaps {
     /// Panels on one scale.
     pub(crate) fn new(title: String, caption: &str, panels: Vec<Panel>) -> Self {
         let values = panels.iter().flat_map(|panel| &panel.values).flatten();
-        Self { title, caption: caption.to_owned(), scale: Scale::of(values.copied()), panels }
+        Self {
+            title,
+            caption: caption.to_owned(),
+            scale: Scale::from_values(values.copied()),
+            panels,
+        }
     }
 
     pub(crate) fn draw(&self) -> Drawing {
@@ -201,9 +206,9 @@ mod tests {
 
     #[test]
     fn negative_values_make_a_symmetric_scale() {
-        assert_eq!(Scale::of([0., 0.5, f32::NAN].into_iter()), Scale::FromZero(0.5));
-        assert_eq!(Scale::of([-0.75, 0.5].into_iter()), Scale::AroundZero(0.75));
-        assert_eq!(Scale::of([0.; 3].into_iter()), Scale::FromZero(1.));
+        assert_eq!(Scale::from_values([0., 0.5, f32::NAN].into_iter()), Scale::FromZero(0.5));
+        assert_eq!(Scale::from_values([-0.75, 0.5].into_iter()), Scale::AroundZero(0.75));
+        assert_eq!(Scale::from_values([0.; 3].into_iter()), Scale::FromZero(1.));
         assert_eq!(Scale::AroundZero(2.).colour(-2.), diverging(0.));
     }
 

@@ -49,10 +49,10 @@ impl LineChart {
             style::chart(&self.title, &self.names(), plot.bottom + 48., Sample::LineAndMarker);
         plot.frame(&mut drawing);
         for (index, series) in self.series.iter().enumerate() {
-            plot.band(&mut drawing, series, style::of(index));
+            plot.band(&mut drawing, series, style::series(index));
         }
         for (index, series) in self.series.iter().enumerate() {
-            plot.line(&mut drawing, series, style::of(index), self.series.len());
+            plot.line(&mut drawing, series, style::series(index), self.series.len());
         }
         drawing
     }

@@ -24,7 +24,7 @@ pub(crate) struct MeanDeviation {
 
 impl MeanDeviation {
     /// `None` for no values.
-    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+    pub(crate) fn from_values(values: &[f64]) -> Option<Self> {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
         let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
@@ -42,7 +42,8 @@ pub(crate) fn mean(lines: &[Series]) -> Series {
     let name = lines.first().map_or_else(String::new, |series| series.name.clone());
     let mut mean = Series { name, ..Series::default() };
     for (step, values) in values.into_iter().filter(|(_, values)| values.len() == lines.len()) {
-        let Some(MeanDeviation { mean: center, deviation }) = MeanDeviation::of(&values) else {
+        let Some(MeanDeviation { mean: center, deviation }) = MeanDeviation::from_values(&values)
+        else {
             continue;
         };
         mean.points.push((step as f64, center));

@@ -136,7 +136,7 @@ impl Sheet<'_> {
         let place =
             |i: usize| (MARGIN + (i % ACROSS) as f32 * step.0, TOP + (i / ACROSS) as f32 * step.1);
         drawing.text(above(place(0), 0), "picture", LABEL, Anchor::Start);
-        self.bitmap(&mut drawing, place(0), Bitmap::of(&self.maps.picture));
+        self.bitmap(&mut drawing, place(0), Bitmap::from_picture(&self.maps.picture));
         for (index, (name, values)) in self.panels.iter().enumerate() {
             let at = place(index + 1);
             drawing.text(above(at, 0), name, LABEL, Anchor::Start);

@@ -39,7 +39,7 @@ pub(super) fn draw(title: &str, caption: &str, pictures: &[Captioned]) -> Drawin
         let (rows, columns) = (picture.size.height as f32, picture.size.width as f32);
         let scale = SIDE / rows.max(columns);
         let size = (columns * scale, rows * scale);
-        sheet.bitmap((x, y + SIDE - size.1), size, Bitmap::of(picture));
+        sheet.bitmap((x, y + SIDE - size.1), size, Bitmap::from_picture(picture));
         for (line, text) in lines.iter().enumerate() {
             let baseline = y + SIDE + 4. + LINE * (line as f32 + 0.8);
             sheet.text((x, baseline), text, LABEL, Anchor::Start);

@@ -16,7 +16,7 @@ const DASHES: [&[f32]; 4] = [&[], &[7., 3.], &[2., 2.], &[8., 2., 2., 2.]];
 const N_MARKERS: usize = 5;
 
 /// The style of series `index`. 4 dashes, 5 markers and 7 colours are coprime, so 140 series differ.
-pub(super) fn of(index: usize) -> Style {
+pub(super) fn series(index: usize) -> Style {
     Style {
         colour: colour::series(index),
         dashes: DASHES[index % DASHES.len()],
@@ -95,7 +95,7 @@ pub(super) fn chart(title: &str, names: &[&str], height: f32, sample: Sample) ->
         return drawing;
     }
     for (index, ((x, y), name)) in layout(names).0.into_iter().zip(names).enumerate() {
-        let style = of(index);
+        let style = series(index);
         let (x, middle) = (MARGIN + x, 36. + y + ROW / 2.);
         if sample == Sample::LineAndMarker {
             drawing.shapes.push(Shape::Line {

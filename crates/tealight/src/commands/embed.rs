@@ -19,7 +19,8 @@ use crate::terminal::input;
 use crate::terminal::output::{log, print};
 
 pub(crate) fn run(args: &args::Embed) -> Result<()> {
-    NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
+    NumberFormat::for_device(args.computation.precision, args.model.weights.device)
+        .warn_if_replaced();
     let (model, device) = open_model(&args.model)?;
     let texts = input::texts(&args.texts, args.file.as_deref())?;
     let others = args.similar.as_deref().map(|path| input::texts(&[], Some(path))).transpose()?;

@@ -17,7 +17,7 @@ pub(crate) fn run(args: &Evaluate) -> Result<()> {
     let mut run = Run::open(&args.run.path, &args.run.weights)?;
     let precision = &mut run.loaded.config.training.precision;
     *precision = args.precision.unwrap_or(*precision);
-    NumberFormat::of(*precision, args.run.weights.device).warn_if_replaced();
+    NumberFormat::for_device(*precision, args.run.weights.device).warn_if_replaced();
     let products = precision.of_products();
     let weights =
         args.weights.as_deref().map(|folder| TrainedModel::open(folder, None)).transpose()?;

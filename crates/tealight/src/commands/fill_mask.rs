@@ -15,7 +15,8 @@ use crate::terminal::input;
 use crate::terminal::output::{print, print_json, warn};
 
 pub(crate) fn run(args: &args::FillMask) -> Result<()> {
-    NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
+    NumberFormat::for_device(args.computation.precision, args.model.weights.device)
+        .warn_if_replaced();
     let (model, device) = open_model(&args.model)?;
     let pipeline = FillMask::open(&model, &device)?;
     let given = input::placed_texts(&args.texts, args.file.as_deref())?;

@@ -24,7 +24,8 @@ pub(crate) fn run(args: &Generate) -> Result<()> {
         stop: args.stop.clone(),
         n: args.n,
     };
-    NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
+    NumberFormat::for_device(args.computation.precision, args.model.weights.device)
+        .warn_if_replaced();
     let (model, device) = open_model(&args.model)?;
     let pipeline = TextGeneration::open(&model, &device)?;
     let continuer = pipeline.continuer();

@@ -16,7 +16,8 @@ use crate::terminal::output::{print, print_json};
 
 pub(crate) fn run(args: &Translate) -> Result<()> {
     let texts = input::texts(&args.texts, None)?;
-    NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
+    NumberFormat::for_device(args.computation.precision, args.model.weights.device)
+        .warn_if_replaced();
     let (model, device) = open_model(&args.model)?;
     let pipeline = Translation::open(&model, &device)?;
     let (strategy, max_len) = (strategy(args), args.max_len);

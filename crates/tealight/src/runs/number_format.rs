@@ -22,7 +22,7 @@ pub(crate) struct NumberFormat {
 
 impl NumberFormat {
     /// That of `device` on this machine.
-    pub(crate) fn of(asked: Precision, device: DeviceName) -> Self {
+    pub(crate) fn for_device(asked: Precision, device: DeviceName) -> Self {
         Self::with(asked, device, bf16_instructions())
     }
 

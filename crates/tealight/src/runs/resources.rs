@@ -29,7 +29,7 @@ struct Need {
 }
 
 impl Need {
-    fn of<T: Task>(session: &Session<T>, n_ranks: usize) -> Self {
+    fn from_session<T: Task>(session: &Session<T>, n_ranks: usize) -> Self {
         let device = session.params.device();
         let (held, available) = if device.is_cpu() {
             // The model and the data are resident already.
@@ -51,7 +51,7 @@ pub(crate) fn memory_shortage<T: Task>(
     session: &Session<T>,
     ranks: &Ranks,
 ) -> Result<Option<ConfigFault>> {
-    let own = Need::of(session, ranks.size());
+    let own = Need::from_session(session, ranks.size());
     let all = ranks.gather(&own)?;
     let here = ranks.on_this_host().into_iter().map(|rank| &all[rank]);
     let sharing: Vec<_> = here.filter(|other| other.device == own.device).collect();

@@ -82,7 +82,7 @@ impl Summary {
     ) -> Result<Self> {
         let Session { params, progress, .. } = session;
         let examples_per_step = session.examples_per_step() as f64;
-        let speed = Speed::of(&read_text(&directory.metrics_path())?, examples_per_step);
+        let speed = Speed::from_metrics(&read_text(&directory.metrics_path())?, examples_per_step);
         let per_second = |count: f64| if speed.seconds > 0. { count / speed.seconds } else { 0. };
         Ok(Self {
             format_version: FORMAT_VERSION,
@@ -109,7 +109,7 @@ struct Speed {
 
 impl Speed {
     /// The rate of a line holds for all steps since the previous line.
-    fn of(metrics: &str, examples_per_step: f64) -> Self {
+    fn from_metrics(metrics: &str, examples_per_step: f64) -> Self {
         let mut speed = Self::default();
         for line in metrics.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
             let (Some(step), Some(rate)) =
@@ -142,7 +142,7 @@ mod tests {
             {\"step\":7,\"spl";
         // 2 steps of 5 examples at 10 a second, and 4 at 5 a second.
         let expected = Speed { step: 6, seconds: 1. + 4., tokens: Some(70. + 140.) };
-        assert_eq!(Speed::of(lines, 5.), expected);
-        assert_eq!(Speed::of("", 5.), Speed::default());
+        assert_eq!(Speed::from_metrics(lines, 5.), expected);
+        assert_eq!(Speed::from_metrics("", 5.), Speed::default());
     }
 }

@@ -21,7 +21,7 @@ use crate::terminal::output::{log, print};
 /// Serves until a signal ends it.
 pub(crate) fn run(args: &Serve) -> Result<()> {
     let counters = Arc::new(Counters::default());
-    NumberFormat::of(args.computation.precision, args.weights.device).warn_if_replaced();
+    NumberFormat::for_device(args.computation.precision, args.weights.device).warn_if_replaced();
     let precision = args.computation.precision.of_products();
     let settings = Settings { weights: args.weights, precision, counters: counters.clone() };
     let address = address(&args.host, args.port)?;

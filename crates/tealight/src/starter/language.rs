@@ -44,7 +44,7 @@ fn text(objective: Objective, data: &Path, path: &str) -> Result<String> {
         Objective::Masked => "fills masked words",
     };
     let title = format!("A model that {what}, from {n_files} {files} with about {bytes}B of text.");
-    let tokenizer = Tokenizer::of(&found, objective);
+    let tokenizer = Tokenizer::for_corpus(&found, objective);
     let machine = Machine::this();
     let size = machine.size(Data {
         tokens: 0.9 * found.bytes / if tokenizer.is_char { 1. } else { BYTES_PER_TOKEN },
@@ -162,7 +162,7 @@ struct Tokenizer {
 
 impl Tokenizer {
     /// Characters for a model that continues little text; otherwise pieces of words.
-    fn of(found: &Corpus, objective: Objective) -> Self {
+    fn for_corpus(found: &Corpus, objective: Objective) -> Self {
         const MAX_CHARACTERS: usize = 500;
         let is_char = objective == Objective::Causal
             && found.bytes < CHARACTERS

@@ -63,15 +63,15 @@ impl Machine {
     /// The largest model that the data can teach and this machine can train; the smallest one, for fewer steps, if
     /// there is none.
     pub(super) fn size(self, data: Data) -> Size {
-        let sizes = SIZES.iter().map(|&size| self.of(size, data));
+        let sizes = SIZES.iter().map(|&size| self.size_of(size, data));
         let fits = |size: &Size| {
             let memory = self.memory.map_or(f64::INFINITY, |bytes| bytes as f64 / 2.);
             size.seconds <= SECONDS && size.bytes <= memory && size.epochs < MAX_EPOCHS
         };
-        sizes.rev().find(fits).unwrap_or_else(|| self.of(SIZES[0], data))
+        sizes.rev().find(fits).unwrap_or_else(|| self.size_of(SIZES[0], data))
     }
 
-    fn of(self, (d_model, n_layers, n_heads): (usize, usize, usize), data: Data) -> Size {
+    fn size_of(self, (d_model, n_layers, n_heads): (usize, usize, usize), data: Data) -> Size {
         let Data { tokens, vocab_size, seq_len, batch_size } = data;
         let (width, blocks) = (d_model as f64, n_layers as f64);
         let blocks_only = 12. * blocks * width * width;

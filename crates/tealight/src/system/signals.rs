@@ -82,16 +82,16 @@ impl Signal {
 
     /// The one of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        let signals = SIGNALS.into_iter().map(Self::of);
+        let signals = SIGNALS.into_iter().map(Self::from_number);
         signals.chain([Self::END_OF_PARENT]).find(|signal| signal.name == name)
     }
 
     /// The signal of this number, if it is one that stops a run.
     fn of_number(number: usize) -> Option<Self> {
-        SIGNALS.into_iter().find(|(signal, _)| *signal as usize == number).map(Self::of)
+        SIGNALS.into_iter().find(|(signal, _)| *signal as usize == number).map(Self::from_number)
     }
 
-    fn of((number, name): (i32, &'static str)) -> Self {
+    fn from_number((number, name): (i32, &'static str)) -> Self {
         Self { name, exit_code: 128 + number as u8 }
     }
 }

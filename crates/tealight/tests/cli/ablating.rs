@@ -423,6 +423,6 @@ fn nobody_listening_is_no_error() -> Result {
     drop((child.stdout.take(), child.stderr.take()));
     assert!(child.wait()?.success());
     let mut command = folder.command(&TWO_BY_TWO);
-    assert_eq!(Outcome::of(command.env_clear())?.code, Some(0));
+    assert_eq!(Outcome::run(command.env_clear())?.code, Some(0));
     Ok(())
 }

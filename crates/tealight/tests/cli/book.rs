@@ -150,7 +150,7 @@ fn run(folder: &Folder, block: &Block, really: bool) -> Result {
         command.env(variable, folder.path("home"));
     }
     command.env_remove("HF_HUB_CACHE").env("TEALIGHT_TOKEN", "0123456789abcdef");
-    let outcome = Outcome::of(&mut command)?;
+    let outcome = Outcome::run(&mut command)?;
     assert_eq!(
         outcome.code,
         Some(0),

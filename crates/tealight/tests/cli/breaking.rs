@@ -83,14 +83,14 @@ fn no_environment_is_needed() -> Result {
     let folder = Folder::new()?;
     let mut stdout = Vec::new();
     for args in [&["train", "tiny.toml"][..], &["evaluate", "runs/tiny"]] {
-        let outcome = Outcome::of(folder.command(args).env_clear())?;
+        let outcome = Outcome::run(folder.command(args).env_clear())?;
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         stdout.push(outcome.stdout);
     }
     assert_eq!(stdout[0], stdout[1]);
     for (name, value) in [("NO_COLOR", "1"), ("TERM", "dumb"), ("COLUMNS", "0"), ("LANG", "C")] {
         let mut command = folder.command(&["train", "missing.toml"]);
-        Outcome::of(command.env(name, value))?.assert_refused(&["cannot read `missing.toml`"]);
+        Outcome::run(command.env(name, value))?.assert_refused(&["cannot read `missing.toml`"]);
     }
     Ok(())
 }

@@ -41,7 +41,7 @@ fn processes_of_mpi_train_the_model_of_one_process() -> Result {
         let name = format!("of_{n}");
         let args = [&["train", "tiny.toml", "--name", &name], &FOUR[..]].concat();
         let Some(mut command) = mpirun(&folder, n, &args) else { return Ok(()) };
-        let outcome = Outcome::of(&mut command)?;
+        let outcome = Outcome::run(&mut command)?;
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         assert_eq!(outcome.stdout, alone.stdout);
         assert!(result(&folder, &name)? == result(&folder, "alone")?, "{n} processes");
@@ -54,7 +54,7 @@ fn processes_that_do_not_divide_the_micro_batches_are_refused_once() -> Result {
     let folder = Folder::new()?;
     let args = [&["train", "tiny.toml"], &FOUR[..]].concat();
     let Some(mut command) = mpirun(&folder, 3, &args) else { return Ok(()) };
-    let Outcome { code, stderr, .. } = Outcome::of(&mut command)?;
+    let Outcome { code, stderr, .. } = Outcome::run(&mut command)?;
     assert_ne!(code, Some(0));
     let rule = "3 processes cannot share 4 evenly; the nearest that can be shared: 3 and 6";
     assert_eq!(stderr.matches(rule).count(), 1, "{stderr}");
@@ -67,7 +67,7 @@ fn launched(folder: &Folder, args: &[&str], library: Option<&str>) -> Result<Out
     let mut command = folder.command(args);
     command.env("OMPI_COMM_WORLD_SIZE", "2").env_remove("TEALIGHT_MPI");
     command.envs(library.map(|library| ("TEALIGHT_MPI", library)));
-    Outcome::of(&mut command)
+    Outcome::run(&mut command)
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn error(variables: &[(&str, &str)], args: &[&str]) -> Result<Outcome> {
     for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
         command.env_remove(name);
     }
-    Outcome::of(command.args(args).envs(variables.iter().copied()))
+    Outcome::run(command.args(args).envs(variables.iter().copied()))
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn numbers_out_of_range_are_wrong_arguments_of_every_command() -> Result {
 fn messages_of_subprocesses_have_no_colours_of_their_own() -> Result {
     let folder = Folder::new()?;
     let mut command = folder.command(&["ablate", "tiny.toml", "--vary", "model.n_heads=3"]);
-    let outcome = Outcome::of(command.env("CLICOLOR_FORCE", "1").env_remove("NO_COLOR"))?;
+    let outcome = Outcome::run(command.env("CLICOLOR_FORCE", "1").env_remove("NO_COLOR"))?;
     assert_eq!(outcome.code, Some(1));
     assert!(!outcome.stderr.contains(ESCAPE), "{}", outcome.stderr);
     Ok(())
@@ -213,7 +213,7 @@ fn a_build_and_a_machine_are_described() -> Result {
     let folder = Folder::new()?;
     let mut command = folder.command(&["info", "--json"]);
     let about: Value = serde_json::from_str(
-        &Outcome::of(command.env("TEALIGHT_SIMD", "portable").env("TEALIGHT_MPI", "none"))?.stdout,
+        &Outcome::run(command.env("TEALIGHT_SIMD", "portable").env("TEALIGHT_MPI", "none"))?.stdout,
     )?;
     assert_eq!(about["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(about["instructions"], "portable");
@@ -237,7 +237,7 @@ fn a_description_for_bug_reports_holds_no_token() -> Result {
     let folder = Folder::new()?;
     for args in [&["info"][..], &["info", "--json"]] {
         let mut command = folder.command(args);
-        let text = Outcome::of(command.env("TEALIGHT_TOKEN", "a-secret-of-24-characters"))?.stdout;
+        let text = Outcome::run(command.env("TEALIGHT_TOKEN", "a-secret-of-24-characters"))?.stdout;
         assert!(!text.contains("a-secret"), "{text}");
         assert!(text.contains("TEALIGHT_TOKEN"), "that it is set helps: {text}");
     }

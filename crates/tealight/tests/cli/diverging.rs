@@ -13,7 +13,7 @@ pub(crate) fn ruin(folder: &Folder, config: &str) -> Result {
 
 /// The command fails, and its last line names the model and the reason, without a backtrace.
 fn refuse(folder: &Folder, args: &[&str]) -> Result {
-    let outcome = Outcome::of(folder.command(args).env("RUST_BACKTRACE", "1"))?;
+    let outcome = Outcome::run(folder.command(args).env("RUST_BACKTRACE", "1"))?;
     let reason =
         "`runs/wild`: the outputs of the model are not finite, because its weights diverged";
     outcome.assert_refused(&[reason]);

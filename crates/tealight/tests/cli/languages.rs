@@ -272,7 +272,7 @@ fn a_name_stands_for_the_folder_in_the_cache_of_hugging_face() -> Result {
     folder.succeed(&["export", "runs/masked", "--to", &snapshot, "--format", "hf"])?;
     let ask = |args: &[&str]| {
         let mut command = folder.command(args);
-        Outcome::of(command.env("HF_HOME", folder.path("home")).env_remove("HF_HUB_CACHE"))
+        Outcome::run(command.env("HF_HOME", folder.path("home")).env_remove("HF_HUB_CACHE"))
     };
     let by_name = ask(&["fill-mask", "org/diary", "It was [MASK].", "--json"])?;
     let by_path = ask(&["fill-mask", &snapshot, "It was [MASK].", "--json"])?;

@@ -57,7 +57,7 @@ fn resuming_with_another_instruction_set_says_what_it_means() -> Result {
     }
     let folder = Folder::new()?;
     let mut first = folder.command(&["train", "tiny.toml", "--stop-after", "3"]);
-    let outcome = Outcome::of(first.env("TEALIGHT_SIMD", "portable"))?;
+    let outcome = Outcome::run(first.env("TEALIGHT_SIMD", "portable"))?;
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let stderr = folder.succeed(&["train", "tiny.toml", "--resume"])?.stderr;
     let expected = format!(
@@ -77,7 +77,7 @@ fn precisions_and_instruction_sets_that_do_not_exist_are_refused() -> Result {
         &["'bf17'", "--precision", "expected one of: f32, tf32, bf16"],
     )?;
     let mut command = folder.command(&["evaluate", "runs/tiny"]);
-    let refused = Outcome::of(command.env("TEALIGHT_SIMD", "sse9"))?;
+    let refused = Outcome::run(command.env("TEALIGHT_SIMD", "sse9"))?;
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("TEALIGHT_SIMD=sse9: expected one of"), "{}", refused.stderr);
     assert!(refused.stderr.contains("portable"), "{}", refused.stderr);
@@ -89,14 +89,14 @@ fn numbers_of_threads_that_no_machine_has_are_refused() -> Result {
     let folder = Folder::new()?;
     for value in ["abc", "0", "-4", "1025", "3000"] {
         let mut command = folder.command(&["devices"]);
-        let refused = Outcome::of(command.env("RAYON_NUM_THREADS", value))?;
+        let refused = Outcome::run(command.env("RAYON_NUM_THREADS", value))?;
         refused.assert_refused(&[&format!(
             "RAYON_NUM_THREADS={value}: expected an integer from 1 to 1024"
         )]);
         assert_eq!(refused.code, Some(1), "{value}");
     }
     let mut command = folder.command(&["devices"]);
-    assert_eq!(Outcome::of(command.env("RAYON_NUM_THREADS", ""))?.code, Some(0));
+    assert_eq!(Outcome::run(command.env("RAYON_NUM_THREADS", ""))?.code, Some(0));
     Ok(())
 }
 
@@ -121,7 +121,7 @@ fn without_bf16(folder: &Folder, args: &[&str]) -> Result<Outcome> {
         "amx_bf16" => "avx512",
         others => others,
     };
-    let outcome = Outcome::of(command.env("TEALIGHT_SIMD", vectors))?;
+    let outcome = Outcome::run(command.env("TEALIGHT_SIMD", vectors))?;
     assert_eq!(outcome.code, Some(0), "{args:?}\n{}", outcome.stderr);
     Ok(outcome)
 }

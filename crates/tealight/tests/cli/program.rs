@@ -68,7 +68,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn of(command: &mut Command) -> Result<Self> {
+    pub(crate) fn run(command: &mut Command) -> Result<Self> {
         let output = command.output()?;
         Self::new(command, output)
     }
@@ -137,7 +137,7 @@ impl Folder {
     }
 
     pub(crate) fn run(&self, args: &[&str]) -> Result<Outcome> {
-        Outcome::of(&mut self.command(args))
+        Outcome::run(&mut self.command(args))
     }
 
     pub(crate) fn succeed(&self, args: &[&str]) -> Result<Outcome> {

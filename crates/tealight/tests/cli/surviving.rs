@@ -199,7 +199,7 @@ fn a_disk_that_is_full_ends_a_run_with_a_message_and_harms_nothing() -> Result {
     let script = "trap '' XFSZ; ulimit -f 4; exec \"$0\" train tiny.toml --resume --quiet";
     let mut command = Command::new("bash");
     command.args(["-c", script, program]).current_dir(folder.path("."));
-    Outcome::of(&mut command)?.assert_refused(&["cannot write", "safetensors`", "File too large"]);
+    Outcome::run(&mut command)?.assert_refused(&["cannot write", "safetensors`", "File too large"]);
     for (path, content) in &before {
         let may_differ = ["metrics.jsonl", "samples.jsonl", "ended.json", ".lock"]
             .iter()

@@ -161,7 +161,7 @@ fn the_number_of_threads_changes_nothing() -> Result {
     let folder = Folder::new()?;
     for threads in ["1", "3"] {
         let mut command = folder.command(&["train", "tiny.toml", "-q"]);
-        Outcome::of(command.env("RAYON_NUM_THREADS", threads))?;
+        Outcome::run(command.env("RAYON_NUM_THREADS", threads))?;
     }
     let checkpoints =
         ["runs/tiny", "runs/tiny-2"].map(|run| format!("{run}/checkpoints/step-000006"));

@@ -87,7 +87,8 @@ fn add_up<T: Element>(
     n_kept: usize,
 ) -> Result<()> {
     const BLOCK: usize = 2048;
-    let terms = terms.iter().map(|term| View::<T>::of(term)).collect::<Result<Vec<_>>>()?;
+    let terms =
+        terms.iter().map(|term| View::<T>::from_tensor(term)).collect::<Result<Vec<_>>>()?;
     // The lowest number of the stack is in `total`, the numbers above it are here.
     let mut above = vec![[T::ZERO; BLOCK]; n_kept - 1];
     for (number, lowest) in total.chunks_mut(BLOCK).enumerate() {

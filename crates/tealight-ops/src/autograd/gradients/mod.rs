@@ -75,7 +75,7 @@ pub fn backward_weighted<'a>(
 ) -> Result<Gradients> {
     check(loss, factor)?;
     let gradients = walk::gradients(loss, factor)?;
-    Ok(Gradients::of(parameters, |variable| gradients.get(&variable).cloned()))
+    Ok(Gradients::collect(parameters, |variable| gradients.get(&variable).cloned()))
 }
 
 /// Whether a backward pass can start from `loss` and `factor`.
@@ -98,7 +98,7 @@ pub struct Gradients {
 
 impl Gradients {
     /// The gradients that `gradient` has for `parameters`.
-    fn of<'a>(
+    fn collect<'a>(
         parameters: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
         gradient: impl Fn(TensorId) -> Option<Tensor>,
     ) -> Self {
@@ -153,7 +153,7 @@ impl Gradients {
             let contiguous =
                 contiguous(&like.iter().map(|gradient| &**gradient).collect::<Vec<_>>())?;
             let operands: Vec<_> = contiguous.iter().collect();
-            if Backend::of(&operands) == Backend::Cuda {
+            if Backend::from_operands(&operands) == Backend::Cuda {
                 for (gradient, scaled) in like.iter_mut().zip(cuda::scaled(&operands, factor)?) {
                     **gradient = scaled;
                 }
@@ -175,7 +175,7 @@ impl Gradients {
         for like in all.chunk_by(|(_, a), (_, b)| a.dtype() == b.dtype()) {
             let contiguous = contiguous(&like.iter().map(|(_, x)| *x).collect::<Vec<_>>())?;
             let operands: Vec<_> = contiguous.iter().collect();
-            let of_like = if Backend::of(&operands) == Backend::Cuda {
+            let of_like = if Backend::from_operands(&operands) == Backend::Cuda {
                 sums::of_squares(&operands)?
             } else {
                 operands.into_iter().map(sum_of_squares).collect::<Result<_>>()?
@@ -247,7 +247,7 @@ pub fn clip_factor(norm: f64, max_norm: f64) -> f64 {
 fn scaled(gradient: &Tensor, factor: f64) -> Result<Tensor> {
     dispatch!(match [gradient] {
         Cpu(T) => {
-            let scaled = products::<T>(&View::of(gradient)?, T::from_f64(factor));
+            let scaled = products::<T>(&View::from_tensor(gradient)?, T::from_f64(factor));
             tensor(scaled, gradient.shape())
         }
         Cuda | Reference => gradient * factor,
@@ -271,7 +271,7 @@ fn products<T: Element>(gradient: &[T], factor: T) -> Vec<T> {
 
 fn sum_of_squares(gradient: &Tensor) -> Result<f64> {
     dispatch!(match [gradient] {
-        Cpu(T) => Ok(parallel::sum_of_squares::<T>(&View::of(gradient)?)),
+        Cpu(T) => Ok(parallel::sum_of_squares::<T>(&View::from_tensor(gradient)?)),
         // In f32: not all devices can add in f64.
         Cuda | Reference => {
             gradient.to_dtype(DType::F32)?.sqr()?.sum_all()?.to_scalar::<f32>().map(f64::from)

@@ -35,7 +35,7 @@ pub fn backward_observed<'a>(
     let mut report = Report::new(loss, &parameters, on_final);
     let gradients = observed_gradients(loss, &factor, |walk| report.advance(walk))?;
     report.finish(|variable| gradients.get(&variable))?;
-    Ok(Gradients::of(parameters, |variable| gradients.get(&variable).cloned()))
+    Ok(Gradients::collect(parameters, |variable| gradients.get(&variable).cloned()))
 }
 
 /// A parameter that has not been reported.

@@ -36,14 +36,14 @@ where
         let inputs_views = views(inputs, saved.inputs())?;
         let output_view = views(std::slice::from_ref(output), saved.output())?;
         let [output] = slices(&output_view);
-        let all = backward(slices(&inputs_views), output, &View::of(gradient)?);
+        let all = backward(slices(&inputs_views), output, &View::from_tensor(gradient)?);
         gradients(all.map(Some), inputs)
     })
 }
 
 /// Views of all tensors, or none.
 fn views<T: Element>(tensors: &[Tensor], are_saved: bool) -> Result<Vec<View<'_, T>>> {
-    tensors.iter().filter(|_| are_saved).map(View::of).collect()
+    tensors.iter().filter(|_| are_saved).map(View::from_tensor).collect()
 }
 
 /// The elements of each view; empty slices where there are fewer views.

@@ -167,7 +167,7 @@ fn result_of(
 /// If `shape` has another number of elements than `x`.
 pub fn reshape(x: &Tensor, shape: impl ShapeWithOneHole) -> Result<Tensor> {
     let y = x.reshape(shape)?;
-    if let Some(node) = Node::of(x).filter(|_| x.is_contiguous()) {
+    if let Some(node) = Node::from_tensor(x).filter(|_| x.is_contiguous()) {
         node.register(&y);
     }
     Ok(y)
@@ -237,7 +237,7 @@ fn saved_inputs(
     saved: Saved,
 ) -> Result<(Vec<Tensor>, Vec<Arc<Node>>)> {
     let mut nodes = Vec::new();
-    let keep = |input: &Tensor| match Node::of(input) {
+    let keep = |input: &Tensor| match Node::from_tensor(input) {
         Some(node) if !saved.inputs() && !node.reads_output => {
             let without_elements = without_elements(input)?;
             node.register(&without_elements);
@@ -259,7 +259,7 @@ fn without_elements(x: &Tensor) -> Result<Tensor> {
 
 impl Node {
     /// The node whose result `tensor` is, if any.
-    fn of(tensor: &Tensor) -> Option<Arc<Self>> {
+    fn from_tensor(tensor: &Tensor) -> Option<Arc<Self>> {
         nodes().get(&tensor.id())?.upgrade()
     }
 

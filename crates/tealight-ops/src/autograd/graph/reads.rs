@@ -44,11 +44,11 @@ impl Reads {
     fn add(&mut self, tensor: &Tensor) {
         if tensor.is_variable() {
             self.variables.push(tensor.id());
-        } else if let Some(node) = Node::of(tensor) {
+        } else if let Some(node) = Node::from_tensor(tensor) {
             self.nodes.push(node);
         } else if tensor.track_op() {
             for tensor in tensor.sorted_nodes() {
-                self.nodes.extend(Node::of(tensor));
+                self.nodes.extend(Node::from_tensor(tensor));
                 self.variables.extend(tensor.is_variable().then(|| tensor.id()));
             }
         }

@@ -174,7 +174,7 @@ impl Walk {
 
     /// Adds `gradient` to the gradient of `tensor`.
     fn propagate(&mut self, tensor: &Tensor, gradient: Gradient) -> Result<()> {
-        if let Some(node) = Node::of(tensor) {
+        if let Some(node) = Node::from_tensor(tensor) {
             let output = tensor.detach();
             let output = if node.reads_output { output.reshape(&node.shape)? } else { output };
             let gradient = Gradient { tensor: gradient.tensor.reshape(&node.shape)?, ..gradient };

@@ -7,7 +7,7 @@ use candle_core::cuda_backend::cudarc::driver::DevicePtr;
 use candle_core::{CpuStorage, Result, Storage, StorageRef, Tensor, bail};
 
 /// The address of the first element of a storage, whatever part of it a tensor views.
-pub(super) fn of(storage: &Storage) -> Result<u64> {
+pub(super) fn first_element(storage: &Storage) -> Result<u64> {
     match storage {
         Storage::Cpu(storage) => of_cpu(storage),
         #[cfg(feature = "cuda")]
@@ -49,5 +49,5 @@ fn of_cuda(storage: &candle_core::CudaStorage) -> Result<u64> {
 pub(super) fn of_tensor(x: &Tensor) -> Result<(u64, StorageRef<'_>)> {
     let (storage, layout) = x.storage_and_layout();
     let start = layout.start_offset() * x.dtype().size_in_bytes();
-    Ok((of(&storage)? + start as u64, storage))
+    Ok((first_element(&storage)? + start as u64, storage))
 }

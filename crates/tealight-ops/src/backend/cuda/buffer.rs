@@ -69,7 +69,8 @@ impl Buffer {
         if i > self.len {
             bail!("element {i} of a buffer of {}", self.len)
         }
-        Ok(address::of(&self.storage)? + (i * self.storage.dtype().size_in_bytes()) as u64)
+        Ok(address::first_element(&self.storage)?
+            + (i * self.storage.dtype().size_in_bytes()) as u64)
     }
 
     /// Disjoint parts of `len` elements each; a shorter remainder is left out.

@@ -59,7 +59,7 @@ impl Key {
 
     /// # Errors
     /// If a CUDA graph is being captured that cannot replay draws from `stream`.
-    pub(crate) fn of(stream: Stream) -> Result<Self> {
+    pub(crate) fn from_stream(stream: Stream) -> Result<Self> {
         Ok(Self { words: stream.key(), at: address_of_key(stream)? })
     }
 }

@@ -11,7 +11,7 @@ pub(crate) struct Factor<'a> {
 
 impl<'a> Factor<'a> {
     /// The matrices as they are stored.
-    pub(crate) fn of(x: &'a Tensor) -> Self {
+    pub(crate) fn from_tensor(x: &'a Tensor) -> Self {
         Self { x, is_transposed: false }
     }
 

@@ -58,7 +58,7 @@ unsafe impl Plain for Strides {}
 
 impl Strides {
     /// The strides of a factor that is read as `(rows, columns)`.
-    fn of(factor: Factor<'_>, rows: usize, columns: usize) -> Result<Self> {
+    fn from_factor(factor: Factor<'_>, rows: usize, columns: usize) -> Result<Self> {
         let batch = long(rows * columns)?;
         Ok(if factor.is_transposed {
             Self { batch, row: 1, column: long(rows)? }
@@ -79,7 +79,7 @@ fn plain(a: Factor<'_>, b: Factor<'_>, c: &mut Buffer, sizes: Sizes, addend: Add
         .reads([a.x, b.x])?
         .write(c)?
         .sizes([m, n, k])
-        .plain(Strides::of(a, m, k)?)
-        .plain(Strides::of(b, k, n)?)
+        .plain(Strides::from_factor(a, m, k)?)
+        .plain(Strides::from_factor(b, k, n)?)
         .run()
 }

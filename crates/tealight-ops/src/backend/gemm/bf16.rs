@@ -53,7 +53,7 @@ with_bf16! {
     /// As for [`strip::run`](super::strip::run), on a processor with VDPBF16PS.
     unsafe fn strip<const ROWS: usize>(strip: &Strip<f32>) {
         // SAFETY: as for this function.
-        unsafe { Rows::<f32, TwoProducts, ROWS>::of(strip) }.with_simd(pulp::x86::V4::detected());
+        unsafe { Rows::<f32, TwoProducts, ROWS>::from_strip(strip) }.with_simd(pulp::x86::V4::detected());
     }
 }
 

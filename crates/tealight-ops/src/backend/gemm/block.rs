@@ -43,7 +43,7 @@ impl<T: Lanes> Product<'_, T> {
                 base: Base::Itself,
                 scale: self.scale,
                 finish: finish(i + 1 == n_others),
-                ..Self::of(a, b)
+                ..Self::new(a, b)
             };
             let next = if self.is_converted() { next.converted() } else { next };
             next.block(rows.clone(), columns.clone()).run_one(kernels, target);
@@ -51,7 +51,7 @@ impl<T: Lanes> Product<'_, T> {
     }
 
     fn run_one(&self, kernels: &Kernels<T>, target: &mut Target<'_, T>) {
-        let kernel = kernels.of(self.method);
+        let kernel = kernels.for_method(self.method);
         match self.method {
             Method::Dots => {
                 (kernel.dots)(self, &mut target.c);

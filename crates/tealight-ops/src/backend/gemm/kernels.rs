@@ -69,7 +69,7 @@ impl<T: Lanes> Kernels<T> {
         Self { vectors: Kernel::new(level), converting }
     }
 
-    pub(super) fn of(&self, method: Method) -> &Kernel<T> {
+    pub(super) fn for_method(&self, method: Method) -> &Kernel<T> {
         match (&self.converting, method) {
             (Some(converting), Method::ConvertedStrips) => converting,
             _ => &self.vectors,

@@ -61,7 +61,7 @@ use crate::backend::simd::vectorised;
 /// base + scale · (A B + ..), for [`store_all`].
 ///
 /// ```text
-/// store_all(vec![(Product::of(x, weight.transposed()).plus_row(bias), y.into())])
+/// store_all(vec![(Product::new(x, weight.transposed()).plus_row(bias), y.into())])
 /// ```
 #[derive(Clone, Copy)]
 pub(crate) struct Product<'a, T> {
@@ -149,7 +149,7 @@ impl<'a, T: Lanes> Product<'a, T> {
     ///
     /// # Panics
     /// If the number of A's columns differs from the number of B's rows.
-    pub(crate) fn of(a: Matrix<'a, T>, b: Matrix<'a, T>) -> Self {
+    pub(crate) fn new(a: Matrix<'a, T>, b: Matrix<'a, T>) -> Self {
         assert_eq!(a.columns(), b.rows(), "the columns of A and the rows of B");
         let method = if dots::suit(&a, &b) { Method::Dots } else { Method::Strips };
         let (base, origin) = (Base::Zero, (0, 0));
@@ -162,7 +162,7 @@ impl<'a, T: Lanes> Product<'a, T> {
     /// If B has no elements.
     pub(crate) fn sum_of_rows(b: Matrix<'a, T>) -> Self {
         let ones = Matrix::strided(b.data(), (1, b.rows()), (0, 0));
-        Self { method: Method::Rows, ..Self::of(ones, b) }
+        Self { method: Method::Rows, ..Self::new(ones, b) }
     }
 
     /// The sum of the products of all `factors`.
@@ -175,7 +175,7 @@ impl<'a, T: Lanes> Product<'a, T> {
             assert_eq!((other.rows(), another.columns()), (a.rows(), b.columns()), "the products");
             assert_eq!(other.columns(), another.rows(), "the columns of A and the rows of B");
         }
-        Self { others, ..Self::of(a, b) }
+        Self { others, ..Self::new(a, b) }
     }
 
     /// Adds `row` to each row of the product.
@@ -272,12 +272,12 @@ impl<T: Lanes> RoundedProducts<T> {
 
     /// C = A B
     pub(crate) fn store(&self, a: Matrix<'_, T>, b: Matrix<'_, T>, c: MatrixMut<'_, T>) {
-        Product::of(a, b).converted().run(&self.0, &mut c.into());
+        Product::new(a, b).converted().run(&self.0, &mut c.into());
     }
 
     /// C += A B
     pub(crate) fn add(&self, a: Matrix<'_, T>, b: Matrix<'_, T>, c: MatrixMut<'_, T>) {
-        Product::of(a, b).converted().accumulated().run(&self.0, &mut c.into());
+        Product::new(a, b).converted().accumulated().run(&self.0, &mut c.into());
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) fn run_all<T: Lanes>(kernels: &Kernels<T>, mut tasks: Vec<Task<'_, T>
         match second {
             None => parts.push((0.0..1.0, (*product, target))),
             Some(second) => {
-                let [a, b] = product.halves(kernels.of(product.method).depth_unit);
+                let [a, b] = product.halves(kernels.for_method(product.method).depth_unit);
                 let second = MatrixMut::new(second, (rows, columns));
                 parts.extend([(0.0..0.5, (a, target)), (0.5..1.0, (b, second.into()))]);
             }
@@ -73,7 +73,7 @@ fn share<T: Lanes>(kernels: &Kernels<T>, n_products: usize, parts: Vec<(Range<f6
     let elements: usize =
         parts.iter().map(|(_, (_, target))| target.c.rows() * target.c.columns()).sum();
     let large_tasks = parts.iter().map(|(_, (product, _))| {
-        product.work() as f64 / kernels.of(product.method).large_task as f64
+        product.work() as f64 / kernels.for_method(product.method).large_task as f64
     });
     let n_tasks = (large_tasks.sum::<f64>().sqrt() as usize).min(elements / SMALL_BLOCK);
     let n_tasks = (n_tasks / n_threads).clamp(1, MOST_TASKS) * n_threads;
@@ -86,7 +86,7 @@ fn share<T: Lanes>(kernels: &Kernels<T>, n_products: usize, parts: Vec<(Range<f6
     for (part, (product, target)) in parts {
         let share = part.end - part.start;
         let n_tasks = ((n_each as f64 * share).ceil() as usize).min(product.work() / SMALL_TASK);
-        let kernel = kernels.of(product.method);
+        let kernel = kernels.for_method(product.method);
         let cut = product.cut((kernel.width, kernel.height), n_tasks.max(1), target);
         let step = share / cut.len() as f64;
         let places = (0..).map(|i| part.start + f64::from(i) * step);

@@ -102,7 +102,7 @@ impl<T: Lanes> Terms<T> for OneProduct {
 /// tile's width of elements can be read from its first on.
 pub(super) unsafe fn run<S: Detected, T: Lanes, const ROWS: usize>(strip: &Strip<T>) {
     // SAFETY: as for this function.
-    Simd::vectorize(S::detected(), unsafe { Rows::<T, OneProduct, ROWS>::of(strip) });
+    Simd::vectorize(S::detected(), unsafe { Rows::<T, OneProduct, ROWS>::from_strip(strip) });
 }
 
 /// A strip with its number of rows and the terms of its sums as types.
@@ -112,7 +112,7 @@ impl<'a, T: Lanes, P: Terms<T>, const ROWS: usize> Rows<'a, T, P, ROWS> {
     /// # Safety
     /// As for [`run`].
     #[inline(always)]
-    pub(super) unsafe fn of(strip: &'a Strip<T>) -> Self {
+    pub(super) unsafe fn from_strip(strip: &'a Strip<T>) -> Self {
         Self(strip, PhantomData)
     }
 }

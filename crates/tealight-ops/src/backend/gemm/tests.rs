@@ -98,7 +98,7 @@ fn compare<T: Float>(draw: &mut Draw, (m, n, k): (usize, usize, usize)) {
     let row = draw.numbers::<T>(n);
     let stride = n + draw.below(2) * 5;
     let before = draw.numbers::<T>(m * stride);
-    let product = Product::of(a.view(), b.view()).scaled(scale);
+    let product = Product::new(a.view(), b.view()).scaled(scale);
     for (product, base) in [(product, 0), (product.accumulated(), 1), (product.plus_row(&row), 2)] {
         for kernels in kernels() {
             let mut c = before.clone();
@@ -146,7 +146,7 @@ fn gaps_between_rows_are_left_alone() {
     let (a, b) = (draw.numbers::<f32>(19 * 11), draw.numbers::<f32>(11 * 37));
     for kernels in kernels() {
         let mut c = vec![7.; 19 * stride];
-        Product::of(Matrix::new(&a, (19, 11)), Matrix::new(&b, (11, 37)))
+        Product::new(Matrix::new(&a, (19, 11)), Matrix::new(&b, (11, 37)))
             .run(&kernels, &mut MatrixMut::strided(&mut c, (19, 37), stride).into());
         assert!(c.chunks(stride).all(|row| row[37..] == [7.; 4]));
     }
@@ -163,7 +163,7 @@ fn not_a_number_and_infinity_stay_in_their_row_and_column() {
     b[2 * n + 6] = 0.;
     for kernels in kernels() {
         let mut c = vec![0.; m * n];
-        Product::of(Matrix::new(&a, (m, k)), Matrix::new(&b, (k, n)))
+        Product::new(Matrix::new(&a, (m, k)), Matrix::new(&b, (k, n)))
             .run(&kernels, &mut MatrixMut::new(&mut c, (m, n)).into());
         for i in 0..m {
             for j in 0..n {
@@ -183,7 +183,7 @@ fn the_bits_do_not_depend_on_the_number_of_threads() {
         for (a_strides, b_strides) in [((k, 1), (1, k)), ((1, m), (n, 1))] {
             let a = GappedMatrix::<f32>::with_strides(&mut draw, (m, k), a_strides);
             let b = GappedMatrix::<f32>::with_strides(&mut draw, (k, n), b_strides);
-            let product = Product::of(a.view(), b.view());
+            let product = Product::new(a.view(), b.view());
             for kernels in kernels() {
                 let here = on_threads(1, &kernels, product, (m, n));
                 assert!(here == on_threads(2, &kernels, product, (m, n)));
@@ -221,7 +221,7 @@ fn heads_of_a_packed_tensor_are_multiplied_where_they_are() {
             let start = i * seq_len * width + h * head_dim;
             let [q, k] = [&query, &key]
                 .map(|x| Matrix::strided(&x[start..], (seq_len, head_dim), (width, 1)));
-            let product = Product::of(q.block(0..seq_len, 0..2), k.block(0..2, 0..head_dim));
+            let product = Product::new(q.block(0..seq_len, 0..2), k.block(0..2, 0..head_dim));
             products.push((product, c.into()));
         }
     }
@@ -241,7 +241,7 @@ fn finish_sees_every_element_once_and_complete() {
     let (m, n, k) = (307, 211, 601);
     let mut draw = Draw(7);
     let (a, b) = (draw.numbers::<f32>(m * k), draw.numbers::<f32>(k * n));
-    let product = Product::of(Matrix::new(&a, (m, k)), Matrix::new(&b, (k, n)));
+    let product = Product::new(Matrix::new(&a, (m, k)), Matrix::new(&b, (k, n)));
     let [mut plain, mut finished] = [0; 2].map(|_| vec![f32::NAN; m * n]);
     store_all(vec![(product, MatrixMut::new(&mut plain, (m, n)).into())]);
     let mut beside = vec![2.; m * n];
@@ -268,7 +268,7 @@ fn what_is_summed_over_many_rows_is_the_same_on_any_number_of_threads() {
     let (of_g, of_x) = (Matrix::new(&g, (rows, m)), Matrix::new(&x, (rows, n)));
     for kernels in kernels() {
         let on = |n_threads| {
-            let weight = Product::of(of_g.transposed(), of_x);
+            let weight = Product::new(of_g.transposed(), of_x);
             let weight = on_threads(n_threads, &kernels, weight, (m, n));
             let bias = Product::sum_of_rows(of_g);
             (weight, on_threads(n_threads, &kernels, bias, (1, m)))
@@ -308,7 +308,7 @@ fn a_sum_of_products_is_that_of_its_parts() {
             assert!(here == on_threads(3, &kernels, sum, (m, n)));
             let mut expected = vec![0.; m * n];
             for &(a, b) in &factors {
-                let one = on_threads(1, &kernels, Product::of(a, b), (m, n));
+                let one = on_threads(1, &kernels, Product::new(a, b), (m, n));
                 expected.iter_mut().zip(one).for_each(|(sum, x)| *sum += 2. * x);
             }
             for (x, expected) in here.iter().zip(expected) {
@@ -323,7 +323,7 @@ fn tasks_cover_the_matrix_once() {
     for (m, n, n_tasks) in [(1, 1, 5), (1, 999, 7), (1_000, 3, 9), (613, 8_191, 32), (768, 512, 13)]
     {
         let (a, b) = (vec![0.; m], vec![0.; n]);
-        let product = Product::of(Matrix::new(&a, (m, 1)), Matrix::new(&b, (1, n))).accumulated();
+        let product = Product::new(Matrix::new(&a, (m, 1)), Matrix::new(&b, (1, n))).accumulated();
         let mut c = vec![0_f32; m * n];
         let tasks = product.cut((32, 4), n_tasks, MatrixMut::new(&mut c, (m, n)).into());
         assert!(tasks.len() <= 2 * n_tasks, "{} of {n_tasks} tasks", tasks.len());
@@ -337,7 +337,7 @@ fn tasks_cover_the_matrix_once() {
 #[test]
 #[should_panic(expected = "the columns of A and the rows of B")]
 fn shapes_must_agree() {
-    Product::of(Matrix::new(&[0_f32; 6], (2, 3)), Matrix::new(&[0_f32; 6], (2, 3)));
+    Product::new(Matrix::new(&[0_f32; 6], (2, 3)), Matrix::new(&[0_f32; 6], (2, 3)));
 }
 
 #[test]

@@ -103,6 +103,6 @@ fn apply<A: Elementwise>(x: &Tensor) -> Result<Tensor> {
             (cpu::forward::<T, A>(x), |[x], _, g| [cpu::backward::<T, A>(x, g)])
         }),
         Cuda => cuda::activation(x, A::FUNCTION, A::NAME),
-        Reference => widened(x, |x| reference::of(A::FUNCTION, x)),
+        Reference => widened(x, |x| reference::activation(A::FUNCTION, x)),
     })
 }

@@ -7,7 +7,7 @@ use candle_core::{Result, Tensor};
 use super::Function;
 
 /// φ(x)
-pub fn of(function: Function, x: &Tensor) -> Result<Tensor> {
+pub fn activation(function: Function, x: &Tensor) -> Result<Tensor> {
     match function {
         Function::Relu => relu(x),
         Function::Gelu => gelu(x),

@@ -24,7 +24,7 @@ pub(super) fn aft(
     let (batch, kv_len, n_maps) = key.dims3()?;
     let past = reach == Reach::Past;
     let KernelWeights { w, q_len, taps, n_taps, origin } =
-        KernelWeights::of(weights, kv_len, reach)?;
+        KernelWeights::from_weights(weights, kv_len, reach)?;
     let [w, padding] = [w, key_padding_mask].map(|x| x.map(Tensor::contiguous).transpose());
     let (w, padding) = (w?, padding?);
     let width = value.elem_count() / key.elem_count();
@@ -90,7 +90,7 @@ struct KernelWeights<'a> {
 }
 
 impl<'a> KernelWeights<'a> {
-    fn of(weights: Weights<'a>, kv_len: usize, reach: Reach) -> Result<Self> {
+    fn from_weights(weights: Weights<'a>, kv_len: usize, reach: Reach) -> Result<Self> {
         let (w, q_len, taps, n_taps, origin) = match weights {
             Weights::None => {
                 let q_len = if reach == Reach::Past { kv_len } else { 1 };

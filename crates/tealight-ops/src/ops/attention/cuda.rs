@@ -52,7 +52,7 @@ struct Kernels {
 
 impl Kernels {
     /// The kernels for operands of the dtype of `x`, on its device.
-    fn of(problem: &Problem, x: &Tensor) -> Self {
+    fn for_operands(problem: &Problem, x: &Tensor) -> Self {
         if x.dtype() == DType::BF16 && has_tensor_cores(x.device()) {
             return Self::on_tensor_cores(problem);
         }
@@ -95,7 +95,7 @@ impl Kernels {
 pub(super) fn takes(problem: &Problem, query: &Tensor, options: &Options<'_>) -> bool {
     problem.head_dim.max(problem.value_dim) <= MAX_WIDTH
         && options.attn_mask.is_none_or(|mask| !mask.track_op())
-        && Kernels::of(problem, query).backward_bytes <= shared_bytes(query.device())
+        && Kernels::for_operands(problem, query).backward_bytes <= shared_bytes(query.device())
 }
 
 /// `Problem` in `tiles.cuh`.
@@ -134,7 +134,7 @@ unsafe impl Plain for Settings {}
 unsafe impl Plain for Strides {}
 
 impl Settings {
-    fn of(problem: &Problem, attn_mask: Option<&Tensor>) -> Result<Self> {
+    fn from_problem(problem: &Problem, attn_mask: Option<&Tensor>) -> Result<Self> {
         let Problem { n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = *problem;
         let draw = problem.dropout;
         let is_by_head = attn_mask.is_some_and(|mask| mask.rank() == 3);
@@ -148,7 +148,7 @@ impl Settings {
             causal: problem.band.causal.into(),
             window: problem.band.window.map_or(Ok(0), long)?,
             scale: problem.scale,
-            key: draw.map_or(Ok(Key::NONE), |draw| Key::of(draw.stream))?,
+            key: draw.map_or(Ok(Key::NONE), |draw| Key::from_stream(draw.stream))?,
             threshold: draw.map_or(0, |draw| threshold(draw.rate)),
             dropout_scale: draw.map_or(1., |draw| 1. / (1. - draw.rate)),
             attn_mask_head: if is_by_head { long(q_len * kv_len)? } else { 0 },
@@ -193,7 +193,7 @@ pub(super) fn attention(
     let n_elements = n_rows * problem.value_dim;
     let mut output = Buffer::unwritten(n_elements, query.dtype(), query.device())?;
     let (mut maxima, mut sums) = (of_rows()?, of_rows()?);
-    let kernels = Kernels::of(&problem, &query);
+    let kernels = Kernels::for_operands(&problem, &query);
     Launch::new(kernels.source, kernels.forward, &query)?
         .grid([problem.q_len.div_ceil(TILE), problem.n_heads, problem.batch], kernels.threads)
         .shared(kernels.forward_bytes)
@@ -202,7 +202,7 @@ pub(super) fn attention(
         .read_if(padding.as_ref())?
         .read_if(segments.as_ref())?
         .writes([&mut output, &mut maxima, &mut sums])?
-        .plain(Settings::of(&problem, attn_mask.as_ref())?)
+        .plain(Settings::from_problem(&problem, attn_mask.as_ref())?)
         .plain(problem.strides(&query)?)
         .plain(problem.strides(&key)?)
         .plain(problem.strides(&value)?)
@@ -238,10 +238,10 @@ impl Forward {
         let Problem { n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = *problem;
         let [query, key, value] = [0, 1, 2].map(|i| &inputs[i]);
         let delta = self.delta(output, gradient)?;
-        let settings = Settings::of(problem, attn_mask.as_ref())?;
+        let settings = Settings::from_problem(problem, attn_mask.as_ref())?;
         let strides = [query, key, value, gradient].into_iter().map(|x| problem.strides(x));
         let strides = strides.collect::<Result<Vec<_>>>()?;
-        let kernels = Kernels::of(problem, query);
+        let kernels = Kernels::for_operands(problem, query);
         // A kernel with one block for each tile of `len` rows of each of `heads`, and the operands that both
         // kernels read.
         let launch = |kernel, [len, heads]: [usize; 2]| {
@@ -283,7 +283,7 @@ impl Forward {
             .over(n_rows * 32)
             .reads([output, gradient])?
             .write(&mut delta)?
-            .plain(Settings::of(problem, None)?)
+            .plain(Settings::from_problem(problem, None)?)
             .size(n_rows)
             .plain(problem.strides(output)?)
             .plain(problem.strides(gradient)?)

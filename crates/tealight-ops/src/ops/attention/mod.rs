@@ -189,7 +189,7 @@ fn on_cpu<T: Lanes>(
         inputs.push(mask.to_dtype(T::DTYPE)?.contiguous()?);
     }
     let (output, rows) = timed(NAME, Phase::Forward, || {
-        Result::Ok(cpu::forward(&problem, &Operands::<T>::of(&problem, &masks, &inputs)?))
+        Result::Ok(cpu::forward(&problem, &Operands::<T>::from_tensors(&problem, &masks, &inputs)?))
     })?;
     let output = stored(output, &problem.output_shape()[..]);
     let inputs: Vec<_> = inputs.iter().collect();
@@ -197,10 +197,10 @@ fn on_cpu<T: Lanes>(
     record_saving(NAME, &inputs, output, saved, move |inputs, output, gradient| {
         let results = ForwardResults {
             rows: &rows,
-            output: Strided::of(output, problem.layout)?,
-            gradient: Strided::of(gradient, problem.layout)?,
+            output: Strided::from_tensor(output, problem.layout)?,
+            gradient: Strided::from_tensor(gradient, problem.layout)?,
         };
-        let operands = Operands::<T>::of(&problem, &masks, inputs)?;
+        let operands = Operands::<T>::from_tensors(&problem, &masks, inputs)?;
         let (all, dmask) = cpu::backward(&problem, &operands, &results);
         let mut gradients = gradients(all.map(Some), inputs)?;
         if let Some(dmask) = dmask {

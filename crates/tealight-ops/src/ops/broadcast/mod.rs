@@ -40,10 +40,14 @@ pub fn broadcast_add(x: &Tensor, v: &Tensor) -> Result<Tensor> {
 
 fn on_cpu<T: Element>(x: &Tensor, v: &Tensor) -> Result<Tensor> {
     let (x, v) = (x.contiguous()?, v.contiguous()?);
-    let y = timed(NAME, Phase::Forward, || Result::Ok(sums::<T>(&View::of(&x)?, &View::of(&v)?)))?;
+    let y = timed(NAME, Phase::Forward, || {
+        Result::Ok(sums::<T>(&View::from_tensor(&x)?, &View::from_tensor(&v)?))
+    })?;
     let (needs_gradient, shape) = (v.track_op(), v.shape().clone());
     record_linear(NAME, &[&x, &v], stored(y, x.shape()), move |gradient| {
-        let dv = || tensor(sum_of_examples::<T>(&View::of(gradient)?, shape.elem_count()), &shape);
+        let dv = || {
+            tensor(sum_of_examples::<T>(&View::from_tensor(gradient)?, shape.elem_count()), &shape)
+        };
         Ok(vec![Some(gradient.clone()), needs_gradient.then(dv).transpose()?])
     })
 }

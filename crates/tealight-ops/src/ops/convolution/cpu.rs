@@ -38,8 +38,8 @@ impl Convolution {
     }
 
     pub(super) fn forward<T: Lanes>(&self, x: &Tensor, map: Map<'_>) -> Result<Vec<T>> {
-        let (x, weight) = (View::<T>::of(x)?, View::<T>::of(map.weight)?);
-        let bias = map.bias.map(View::<T>::of).transpose()?;
+        let (x, weight) = (View::<T>::from_tensor(x)?, View::<T>::from_tensor(map.weight)?);
+        let bias = map.bias.map(View::<T>::from_tensor).transpose()?;
         let (columns, patch, n_outputs) = (self.slide.columns, self.slide.patch(), self.n_outputs);
         // Rows of the second factor are packed faster than columns.
         let weight = transposed(&weight, (n_outputs, patch));
@@ -56,7 +56,7 @@ impl Convolution {
                 let mut scratch = Scratch::new();
                 let [patches] = scratch.areas([n * columns * patch]);
                 self.copy(i * block..i * block + n, &x, patches);
-                let product = Product::of(Matrix::new(patches, (n * columns, patch)), weight);
+                let product = Product::new(Matrix::new(patches, (n * columns, patch)), weight);
                 let product = match &bias {
                     Some(bias) => product.plus_row(bias),
                     None => product,
@@ -86,8 +86,8 @@ impl Convolution {
         gradient: &Tensor,
         is_needed: &[bool],
     ) -> Result<Vec<Option<Vec<T>>>> {
-        let (x, weight) = (View::<T>::of(x)?, View::<T>::of(map.weight)?);
-        let g = View::<T>::of(gradient)?;
+        let (x, weight) = (View::<T>::from_tensor(x)?, View::<T>::from_tensor(map.weight)?);
+        let g = View::<T>::from_tensor(gradient)?;
         let (picture, batch) = (self.slide.picture(), self.slide.batch);
         let per_part = batch.div_ceil(PARTS);
         let mut dx = unwritten(if is_needed[0] { x.len() } else { 0 });
@@ -145,7 +145,7 @@ impl Convolution {
             if needs_weight {
                 self.copy(rows.clone(), x, patches);
                 let patches = Matrix::new(patches, (n * columns, patch));
-                let product = added_from(i, Product::of(g.transposed(), patches));
+                let product = added_from(i, Product::new(g.transposed(), patches));
                 serial.store(product, MatrixMut::new(&mut dweight, (n_outputs, patch)));
             }
             if needs_bias {
@@ -153,7 +153,8 @@ impl Convolution {
                 serial.store(product, MatrixMut::new(&mut dbias, (1, n_outputs)));
             }
             if let Some(dx) = dx.as_mut() {
-                serial.store(Product::of(g, weight), MatrixMut::new(patches, (n * columns, patch)));
+                serial
+                    .store(Product::new(g, weight), MatrixMut::new(patches, (n * columns, patch)));
                 self.add(rows, patches, dx);
             }
         }

@@ -83,7 +83,7 @@ fn checked(
 
 fn on_cpu<T: Lanes>(x: &Tensor, map: Map<'_>, window: Window) -> Result<Tensor> {
     let (n_outputs, _) = map.weight.dims2()?;
-    let convolution = Convolution { slide: Slide::of(x, window)?, n_outputs };
+    let convolution = Convolution { slide: Slide::from_pictures(x, window)?, n_outputs };
     let operands: Vec<&Tensor> = [x, map.weight].into_iter().chain(map.bias).collect();
     let inputs = contiguous(&operands)?;
     let has_bias = [map.bias.is_some()];

@@ -113,7 +113,7 @@ pub fn hits(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
     let logits = &logits;
     dispatch!(match [logits] {
         Cpu(T) => {
-            let hits = cpu::hits::<T>(&View::of(logits)?, &classes()?, n_classes);
+            let hits = cpu::hits::<T>(&View::from_tensor(logits)?, &classes()?, n_classes);
             Tensor::new(hits as u32, &Device::Cpu)
         }
         Cuda => cuda::hits(logits, labels),
@@ -139,12 +139,16 @@ fn soft_on_cpu<T: Element>(logits: &Tensor, targets: Tensor) -> Result<Tensor> {
     let (_, n_classes) = logits.dims2()?;
     let logits = logits.contiguous()?;
     let loss = timed(NAME, Phase::Forward, || {
-        Result::Ok(cpu::soft_loss::<T>(&View::of(&logits)?, &View::of(&targets)?, n_classes))
+        Result::Ok(cpu::soft_loss::<T>(
+            &View::from_tensor(&logits)?,
+            &View::from_tensor(&targets)?,
+            n_classes,
+        ))
     })?;
     let loss = stored(vec![T::from_f64(loss)], ());
     record_saving(NAME, &[&logits], loss, Saved::Inputs, move |inputs, _, gradient| {
-        let (logits, targets) = (View::<T>::of(&inputs[0])?, View::of(&targets)?);
-        let factor = View::of(gradient)?[0];
+        let (logits, targets) = (View::<T>::from_tensor(&inputs[0])?, View::from_tensor(&targets)?);
+        let factor = View::from_tensor(gradient)?[0];
         let dlogits = cpu::soft_gradient(&logits, &targets, n_classes, factor);
         Ok(vec![Some(tensor(dlogits, inputs[0].shape())?)])
     })

@@ -10,17 +10,17 @@ const KERNELS: Source = Source::new("dropout", &[include_str!("kernel.cu")]);
 
 pub(super) fn dropout(x: &Tensor, draw: Draw) -> Result<Tensor> {
     let x = x.contiguous()?;
-    let y = of(None, &x, draw)?.value(x.shape());
+    let y = add_dropped(None, &x, draw)?.value(x.shape());
     record_linear("dropout", &[&x], y, move |gradient| Ok(vec![Some(again(gradient, draw)?)]))
 }
 
 /// The gradient of x, from the same draws.
 pub(crate) fn again(gradient: &Tensor, draw: Draw) -> Result<Tensor> {
-    of(None, gradient, draw)?.tensor(gradient.shape())
+    add_dropped(None, gradient, draw)?.tensor(gradient.shape())
 }
 
 /// base + Dropout(x), of contiguous tensors of one shape.
-pub(crate) fn of(base: Option<&Tensor>, x: &Tensor, draw: Draw) -> Result<Buffer> {
+pub(crate) fn add_dropped(base: Option<&Tensor>, x: &Tensor, draw: Draw) -> Result<Buffer> {
     let n = x.elem_count();
     let mut y = Buffer::like(x)?;
     Launch::new(&KERNELS, "dropout", x)?
@@ -29,7 +29,7 @@ pub(crate) fn of(base: Option<&Tensor>, x: &Tensor, draw: Draw) -> Result<Buffer
         .read(x)?
         .write(&mut y)?
         .size(n)
-        .plain(Key::of(draw.stream)?)
+        .plain(Key::from_stream(draw.stream)?)
         .word(threshold(draw.rate))
         .number(1. / (1. - draw.rate))
         .run()?;

@@ -6,5 +6,5 @@ use crate::ops::activation::{Function, reference};
 
 /// See [`gated`](super::gated).
 pub fn gated(function: Function, x: &Tensor, v: &Tensor) -> Result<Tensor> {
-    reference::of(function, x)?.broadcast_mul(v)
+    reference::activation(function, x)?.broadcast_mul(v)
 }

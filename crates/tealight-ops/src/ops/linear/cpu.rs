@@ -17,10 +17,10 @@ pub(crate) struct Weights<'a, T> {
 }
 
 impl<'a, T: Lanes> Weights<'a, T> {
-    pub(crate) fn of(Map { weight, bias }: Map<'a>) -> Result<Self> {
+    pub(crate) fn from_map(Map { weight, bias }: Map<'a>) -> Result<Self> {
         let (n_outputs, n_inputs) = weight.dims2()?;
-        let bias = bias.map(View::of).transpose()?;
-        Ok(Self { weight: View::of(weight)?, bias, n_outputs, n_inputs })
+        let bias = bias.map(View::from_tensor).transpose()?;
+        Ok(Self { weight: View::from_tensor(weight)?, bias, n_outputs, n_inputs })
     }
 
     /// W `(out, in)`
@@ -30,7 +30,7 @@ impl<'a, T: Lanes> Weights<'a, T> {
 
     /// x Wᵀ + b
     pub(crate) fn product<'b>(&'b self, x: Matrix<'b, T>) -> Product<'b, T> {
-        let product = Product::of(x, self.matrix().transposed());
+        let product = Product::new(x, self.matrix().transposed());
         match &self.bias {
             Some(bias) => product.plus_row(bias),
             None => product,
@@ -43,7 +43,7 @@ impl<'a, T: Lanes> Weights<'a, T> {
         g: Matrix<'b, T>,
         x: Matrix<'b, T>,
     ) -> impl Iterator<Item = Gradient<'b, T>> + use<'a, 'b, T> {
-        let of_weight = (Product::of(g.transposed(), x), (self.n_outputs, self.n_inputs));
+        let of_weight = (Product::new(g.transposed(), x), (self.n_outputs, self.n_inputs));
         let of_bias = (Product::sum_of_rows(g), (1, self.n_outputs));
         [Some(of_weight), self.bias.is_some().then_some(of_bias)].into_iter().flatten()
     }
@@ -102,9 +102,9 @@ fn rows<'a, T: Lanes>(x: &'a View<'_, T>, width: usize) -> Matrix<'a, T> {
 /// x Wᵀ + b of each of `maps`, for `x (.., in)`.
 pub(super) fn forward<T: Lanes>(x: &Tensor, maps: &[Map<'_>]) -> Result<Vec<Vec<T>>> {
     let width = x.dim(D::Minus1)?;
-    let x = View::of(x)?;
+    let x = View::from_tensor(x)?;
     let x = rows(&x, width);
-    let maps = maps.iter().map(|&map| Weights::of(map)).collect::<Result<Vec<_>>>()?;
+    let maps = maps.iter().map(|&map| Weights::from_map(map)).collect::<Result<Vec<_>>>()?;
     let mut results: Vec<_> = maps.iter().map(|map| unwritten(x.rows() * map.n_outputs)).collect();
     let products = maps.iter().zip(&mut results).map(|(map, y)| {
         let y = MatrixMut::new(y, (x.rows(), map.n_outputs));
@@ -123,10 +123,11 @@ pub(super) fn backward<T: Lanes>(
     is_needed: impl Iterator<Item = bool>,
 ) -> Result<Vec<Option<Vec<T>>>> {
     let width = x.dim(D::Minus1)?;
-    let x = View::of(x)?;
+    let x = View::from_tensor(x)?;
     let x = rows(&x, width);
-    let maps = maps.iter().map(|&map| Weights::of(map)).collect::<Result<Vec<_>>>()?;
-    let views = gradients.iter().map(|gradient| gradient.as_ref().map(View::of).transpose());
+    let maps = maps.iter().map(|&map| Weights::from_map(map)).collect::<Result<Vec<_>>>()?;
+    let views =
+        gradients.iter().map(|gradient| gradient.as_ref().map(View::from_tensor).transpose());
     let views = views.collect::<Result<Vec<Option<View<'_, T>>>>>()?;
     let g = |i: usize| views[i].as_ref().map(|view| rows(view, maps[i].n_outputs));
 

@@ -14,7 +14,7 @@ pub(super) fn linear(x: &Tensor, map: Map<'_>) -> Result<Tensor> {
     let (x, weight) = (x.contiguous()?, map.weight.contiguous()?);
     let bias = map.bias.map(Tensor::contiguous).transpose()?;
     let m = x.elem_count() / k;
-    let (a, b) = (Factor::of(&x), Factor::of(&weight).transposed());
+    let (a, b) = (Factor::from_tensor(&x), Factor::from_tensor(&weight).transposed());
     let (sizes, shape) = (Sizes { batch: 1, m, n, k }, with_last(x.dims(), n));
     let y = match &bias {
         // The product is added to rows of b before it is rounded to bf16.
@@ -37,11 +37,12 @@ fn gradients(inputs: &[Tensor], g: &Tensor) -> Result<Vec<Option<Tensor>>> {
     let m = x.elem_count() / k;
     let dx = || {
         let sizes = Sizes { batch: 1, m, n: k, k: n };
-        product(Factor::of(g), Factor::of(weight), sizes)?.tensor(x.shape())
+        product(Factor::from_tensor(g), Factor::from_tensor(weight), sizes)?.tensor(x.shape())
     };
     let dweight = || {
         let sizes = Sizes { batch: 1, m: n, n: k, k: m };
-        product(Factor::of(g).transposed(), Factor::of(x), sizes)?.tensor(weight.shape())
+        product(Factor::from_tensor(g).transposed(), Factor::from_tensor(x), sizes)?
+            .tensor(weight.shape())
     };
     let mut gradients =
         vec![x.track_op().then(dx).transpose()?, weight.track_op().then(dweight).transpose()?];

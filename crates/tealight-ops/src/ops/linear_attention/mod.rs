@@ -57,7 +57,7 @@ pub fn linear_attention(
 ) -> Result<Tensor> {
     let operands = [log_query, log_key, value];
     let fits = |sizes: &Sizes| reach == Reach::Everything || sizes.q_len == sizes.kv_len;
-    let Some(sizes) = Sizes::of(operands)?.filter(fits) else {
+    let Some(sizes) = Sizes::from_operands(operands)?.filter(fits) else {
         let [query, key, value] = operands.map(Tensor::shape);
         bail!(
             "linear attention ({reach:?}) of query {query:?}, key {key:?}, value {value:?}: \

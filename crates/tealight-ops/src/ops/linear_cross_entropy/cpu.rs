@@ -43,9 +43,9 @@ pub(super) fn run<T: Lanes>(
     is_needed: &[bool],
 ) -> Result<Outcome<T>> {
     let (n_rows, width) = x.dims2()?;
-    let x = View::of(x)?;
+    let x = View::from_tensor(x)?;
     let x = Matrix::new(&x, (n_rows, width));
-    let weights = Weights::of(map)?;
+    let weights = Weights::from_map(map)?;
     let n_classes = targets.n_classes;
     let sizes = [n_rows * width, n_classes * width, n_classes];
     let mut gradients: Vec<Option<Vec<T>>> = is_needed
@@ -73,7 +73,7 @@ pub(super) fn run<T: Lanes>(
         );
         (loss, hits) = (loss + of_rows, hits + hits_of_rows);
         let d = Matrix::new(logits, shape);
-        let of_x = (Product::of(d, weights.matrix()), (x.rows(), width));
+        let of_x = (Product::new(d, weights.matrix()), (x.rows(), width));
         add_chunk(&mut gradients, first, of_x, weights.gradients(d, x));
     }
     Ok(Outcome { loss, hits, gradients })

@@ -48,7 +48,7 @@ enum Orientation {
 }
 
 fn apply(a: &Tensor, b: &Tensor, right: Orientation) -> Result<Tensor> {
-    let sizes = Sizes::of(a, b, right)?;
+    let sizes = Sizes::from_operands(a, b, right)?;
     dispatch!(match [a, b] {
         Cpu(T) => on_cpu::<T>(a, b, sizes),
         Cuda => cuda::matmul(a, b, sizes),
@@ -69,7 +69,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(a: &Tensor, b: &Tensor, right: Orientation) -> Result<Self> {
+    fn from_operands(a: &Tensor, b: &Tensor, right: Orientation) -> Result<Self> {
         let mismatch = || {
             let of = |x: &Tensor| (x.shape().clone(), x.dtype());
             let expected = match right {
@@ -113,21 +113,21 @@ fn on_cpu<T: Lanes>(a: &Tensor, b: &Tensor, sizes: Sizes) -> Result<Tensor> {
     let (a, b) = (a.contiguous()?, b.contiguous()?);
     let Sizes { m, n, k, right } = sizes;
     let c = timed(NAME, Phase::Forward, || {
-        let (a, b) = (View::<T>::of(&a)?, View::<T>::of(&b)?);
+        let (a, b) = (View::<T>::from_tensor(&a)?, View::<T>::from_tensor(&b)?);
         Result::Ok(products(matrices(&a, (m, k)).zip(sizes.b(&b)), (m, n)))
     })?;
     let mut shape = a.dims()[..a.rank() - 2].to_vec();
     shape.extend([m, n]);
     record_saving(NAME, &[&a, &b], stored(c, shape), Saved::Inputs, move |inputs, _, gradient| {
         let (a, b) = (&inputs[0], &inputs[1]);
-        let g = View::<T>::of(gradient)?;
+        let g = View::<T>::from_tensor(gradient)?;
         let da = || {
-            let view = View::of(b)?;
+            let view = View::from_tensor(b)?;
             let pairs = matrices(&g, (m, n)).zip(sizes.b(&view).map(Matrix::transposed));
             tensor(products(pairs, (m, k)), a.shape())
         };
         let db = || {
-            let view = View::of(a)?;
+            let view = View::from_tensor(a)?;
             let pairs = matrices(&view, (m, k)).zip(matrices(&g, (m, n)));
             let db = match right {
                 Orientation::AsItIs => products(pairs.map(|(a, g)| (a.transposed(), g)), (k, n)),
@@ -146,7 +146,7 @@ fn products<'a, T: Lanes>(
     pairs: impl Iterator<Item = (Matrix<'a, T>, Matrix<'a, T>)>,
     (m, n): (usize, usize),
 ) -> Vec<T> {
-    let products: Vec<_> = pairs.map(|(a, b)| Product::of(a, b)).collect();
+    let products: Vec<_> = pairs.map(|(a, b)| Product::new(a, b)).collect();
     let mut c = unwritten(products.len() * m * n);
     let places = c.chunks_exact_mut(m * n).map(|c| MatrixMut::new(c, (m, n)).into());
     store_all(products.into_iter().zip(places).collect());

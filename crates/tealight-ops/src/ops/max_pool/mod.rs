@@ -32,7 +32,7 @@ pub const MAX_SIZE: usize = 16;
 /// # Errors
 /// If `x` has other axes, the window does not fit, or is larger than [`MAX_SIZE`].
 pub fn max_pool(x: &Tensor, window: Window) -> Result<Tensor> {
-    let slide = Slide::of(x, window)?;
+    let slide = Slide::from_pictures(x, window)?;
     if window.size > MAX_SIZE {
         bail!("a max-pool of {0} × {0} pixels: at most {MAX_SIZE} are possible", window.size)
     }
@@ -44,11 +44,12 @@ pub fn max_pool(x: &Tensor, window: Window) -> Result<Tensor> {
 
 fn on_cpu<T: Element>(x: &Tensor, slide: Slide) -> Result<Tensor> {
     let x = x.contiguous()?;
-    let (y, places) =
-        timed(NAME, Phase::Forward, || Result::Ok(cpu::forward::<T>(&slide, &View::of(&x)?)))?;
+    let (y, places) = timed(NAME, Phase::Forward, || {
+        Result::Ok(cpu::forward::<T>(&slide, &View::from_tensor(&x)?))
+    })?;
     let shape = (slide.batch, slide.rows, slide.columns, slide.channels);
     record_linear(NAME, &[&x], stored(y, shape), move |gradient| {
-        let dx = cpu::backward::<T>(&slide, &places, &View::of(gradient)?);
+        let dx = cpu::backward::<T>(&slide, &places, &View::from_tensor(gradient)?);
         let shape = (slide.batch, slide.height, slide.width, slide.channels);
         Ok(vec![Some(tensor(dx, shape)?)])
     })

@@ -25,10 +25,10 @@ pub(super) struct Operands<'a, T> {
 
 impl<'a, T: Lanes> Operands<'a, T> {
     /// `inputs`: x, W₁, b₁ if there is one, W₂, b₂ if there is one.
-    pub(super) fn of(inputs: &'a [Tensor], have_bias: [bool; 2]) -> Result<Self> {
+    pub(super) fn from_tensors(inputs: &'a [Tensor], have_bias: [bool; 2]) -> Result<Self> {
         let (x, maps) = split(inputs, &have_bias);
-        let (up, down) = (Weights::of(maps[0])?, Weights::of(maps[1])?);
-        Ok(Self { x: View::of(x)?, up, down, n_rows: x.elem_count() / x.dim(D::Minus1)? })
+        let (up, down) = (Weights::from_map(maps[0])?, Weights::from_map(maps[1])?);
+        Ok(Self { x: View::from_tensor(x)?, up, down, n_rows: x.elem_count() / x.dim(D::Minus1)? })
     }
 
     fn x(&self) -> Matrix<'_, T> {
@@ -120,7 +120,7 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
         (y, u)
     }
 
-    /// The gradients of the inputs of [`Operands::of`], where they are needed. `u` is the `u` that [`Self::forward`]
+    /// The gradients of the inputs of [`Operands::from_tensors`], where they are needed. `u` is the `u` that [`Self::forward`]
     /// returns.
     pub(super) fn backward(
         &self,
@@ -130,7 +130,7 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
         inputs: &[Tensor],
     ) -> Result<Vec<Option<Vec<T>>>> {
         let Operands { up, down, .. } = operands;
-        let gradient = View::of(gradient)?;
+        let gradient = View::from_tensor(gradient)?;
         let g = Matrix::new(&gradient, (operands.n_rows, down.n_outputs));
         let result = |input: &Tensor| input.track_op().then(|| unwritten(input.elem_count()));
         let mut results: Vec<_> = inputs.iter().map(result).collect();
@@ -141,9 +141,9 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
             let shape = (rows.len(), up.n_outputs);
             let du = first(&mut du, shape.0 * shape.1);
             let u = &mut u[rows.start * shape.1..rows.end * shape.1];
-            self.store_inner_gradient(&rows, Product::of(g, down.matrix()), du, u);
+            self.store_inner_gradient(&rows, Product::new(g, down.matrix()), du, u);
             let [du, h] = [&*du, &*u].map(|x| Matrix::new(x, shape));
-            let of_x = (Product::of(du, up.matrix()), (rows.len(), up.n_inputs));
+            let of_x = (Product::new(du, up.matrix()), (rows.len(), up.n_inputs));
             let of_parameters = up.gradients(du, x).chain(down.gradients(g, h));
             add_chunk(&mut results, rows.start, of_x, of_parameters);
         }

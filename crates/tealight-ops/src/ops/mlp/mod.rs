@@ -84,7 +84,7 @@ fn on_cpu<T: Lanes, A: Elementwise>(operands: &[&Tensor], settings: &Mlp<'_>) ->
     let layer = Layer::<T, A>::new(dropout.filter(|draw| draw.rate > 0.).map(Dropout::new));
     let is_training = inputs.iter().any(Tensor::track_op);
     let (y, u) = timed(NAME, Phase::Forward, || {
-        let operands = Operands::of(&inputs, have_bias)?;
+        let operands = Operands::from_tensors(&inputs, have_bias)?;
         Result::Ok(if is_training {
             layer.forward(&operands)
         } else {
@@ -94,7 +94,7 @@ fn on_cpu<T: Lanes, A: Elementwise>(operands: &[&Tensor], settings: &Mlp<'_>) ->
     let (n_outputs, _) = down.weight.dims2()?;
     let shape = with_last(inputs[0].dims(), n_outputs);
     record_saving(NAME, &inputs, stored(y, shape), Saved::Inputs, move |inputs, _, gradient| {
-        let operands = Operands::of(inputs, have_bias)?;
+        let operands = Operands::from_tensors(inputs, have_bias)?;
         gradients(layer.backward(&operands, u, gradient, inputs)?, inputs)
     })
 }

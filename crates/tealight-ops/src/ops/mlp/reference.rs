@@ -4,7 +4,7 @@ use candle_core::{Result, Tensor};
 
 use super::Mlp;
 use crate::backend::choice::widened;
-use crate::ops::activation::reference::of;
+use crate::ops::activation::reference::activation;
 use crate::ops::dropout::reference::dropout;
 use crate::ops::linear::reference::linear;
 
@@ -12,7 +12,7 @@ use crate::ops::linear::reference::linear;
 pub fn mlp(x: &Tensor, settings: &Mlp<'_>) -> Result<Tensor> {
     let Mlp { up, function, dropout: draw, down } = settings;
     let inner = widened(&linear(x, up.weight, up.bias)?, |u| {
-        let h = of(*function, u)?;
+        let h = activation(*function, u)?;
         match draw {
             Some(draw) => dropout(&h, draw.rate, draw.stream),
             None => Ok(h),

@@ -79,13 +79,18 @@ fn on_cpu<T: Element>(operands: &[&Tensor], centre: Centre, eps: f64) -> Result<
     let inputs = contiguous(operands)?;
     let (x, weight, bias) = (&inputs[0], &inputs[1], inputs.get(2));
     let (y, rows) = timed(NAME, Phase::Forward, || {
-        let bias = bias.map(View::of).transpose()?;
-        Result::Ok(cpu::forward(&settings, &View::of(x)?, &View::of(weight)?, bias.as_deref()))
+        let bias = bias.map(View::from_tensor).transpose()?;
+        Result::Ok(cpu::forward(
+            &settings,
+            &View::from_tensor(x)?,
+            &View::from_tensor(weight)?,
+            bias.as_deref(),
+        ))
     })?;
     let y = stored(y, x.shape());
     record_saving(NAME, &inputs, y, Saved::Inputs, move |inputs, _, gradient| {
-        let (x, weight) = (View::<T>::of(&inputs[0])?, View::of(&inputs[1])?);
-        let all = cpu::backward(centre, &rows, &x, &weight, &View::of(gradient)?);
+        let (x, weight) = (View::<T>::from_tensor(&inputs[0])?, View::from_tensor(&inputs[1])?);
+        let all = cpu::backward(centre, &rows, &x, &weight, &View::from_tensor(gradient)?);
         gradients(all.map(Some), inputs)
     })
 }

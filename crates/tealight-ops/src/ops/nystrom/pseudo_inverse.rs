@@ -45,7 +45,7 @@ pub fn pseudo_inverse(
         bail!("the inverse of {:?}: the matrices are not square", a.shape())
     }
     let iteration = Iteration { n_iterations, normalisation };
-    match Backend::of(&[a]) {
+    match Backend::from_operands(&[a]) {
         Backend::CpuF32 | Backend::CpuF64 => {
             timed(NAME, Phase::Forward, || of_products(a, iteration))
         }
@@ -168,12 +168,12 @@ fn multiple_minus_on_cpu<T: Element>(multiple: f64, x: &Tensor, scale: f64) -> R
         let (row, column) = (i / m % m, i % m);
         scale * (if row == column { multiple - x } else { T::ZERO - x })
     };
-    tensor(View::<T>::of(&x)?.iter().enumerate().map(at).collect(), x.shape())
+    tensor(View::<T>::from_tensor(&x)?.iter().enumerate().map(at).collect(), x.shape())
 }
 
 /// Aᵀ B of `a (.., k, m)` and `b (.., k, n)`
 fn transposed_matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    match Backend::of(&[a, b]) {
+    match Backend::from_operands(&[a, b]) {
         Backend::Cuda => cuda::transposed_matmul(a, b),
         _ => matmul(&a.t()?, b),
     }
@@ -182,7 +182,7 @@ fn transposed_matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 impl Start {
     /// The gradient of A, from the gradient of Z₀ and the gradient of A so far.
     fn gradient(&self, dz: &Tensor, da: &Tensor) -> Result<Tensor> {
-        if Backend::of(&[dz, da]) == Backend::Cuda {
+        if Backend::from_operands(&[dz, da]) == Backend::Cuda {
             return cuda::gradient(self, dz, da);
         }
         // Z₀ = Aᵀ / s:  ds = −Σ dZ₀ ⊙ Z₀ / s, passed to the columns whose sum is s.
@@ -196,7 +196,7 @@ impl Start {
 impl Normalisation {
     /// The start for `a (.., m, m)`, which is detached.
     fn start(self, a: &Tensor) -> Result<Start> {
-        if Backend::of(&[a]) == Backend::Cuda {
+        if Backend::from_operands(&[a]) == Backend::Cuda {
             return cuda::start(self, a);
         }
         self.in_operations(a)

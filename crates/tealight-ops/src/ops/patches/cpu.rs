@@ -21,7 +21,7 @@ pub(crate) struct Slide {
 
 impl Slide {
     /// `window` on `x (batch, height, width, channels)`.
-    pub(crate) fn of(x: &Tensor, window: Window) -> Result<Self> {
+    pub(crate) fn from_pictures(x: &Tensor, window: Window) -> Result<Self> {
         let (batch, height, width, channels) = x.dims4()?;
         let (rows, columns) = (window.count(height)?, window.count(width)?);
         Ok(Self { window, batch, height, width, channels, rows, columns })

@@ -28,7 +28,7 @@ const NAME: &str = "patches";
 /// # Errors
 /// If `x` has other axes, or the window does not fit.
 pub fn patches(x: &Tensor, window: Window) -> Result<Tensor> {
-    let slide = Slide::of(x, window)?;
+    let slide = Slide::from_pictures(x, window)?;
     dispatch!(match [x] {
         Cpu(T) => fused(NAME, [x], slide.shape(), Saved::Nothing, |[x]: [&[T]; 1]| {
             (slide.patches(x), move |_, _, g| [slide.sums(g)])

@@ -11,7 +11,7 @@ pub(super) fn residual(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Resul
     let (x, change) = (x.contiguous()?, change.contiguous()?);
     let draw = draw.filter(|draw| draw.rate > 0.);
     let y = match draw {
-        Some(draw) => dropout::cuda::of(Some(&x), &change, draw)?,
+        Some(draw) => dropout::cuda::add_dropped(Some(&x), &change, draw)?,
         None => added(&x, &change)?,
     };
     record_linear(NAME, &[&x, &change], y.value(x.shape()), move |gradient| {

@@ -47,7 +47,7 @@ fn on_cpu<T: Element>(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result
     let (x, change) = (x.contiguous()?, change.contiguous()?);
     let dropout = draw.map(Dropout::<T>::new);
     let sum = timed(NAME, Phase::Forward, || {
-        let (x, change) = (View::of(&x)?, View::of(&change)?);
+        let (x, change) = (View::from_tensor(&x)?, View::from_tensor(&change)?);
         Result::Ok(match &dropout {
             Some(dropout) => dropout.apply(&change, Some(&x)),
             None => sum(&x, &change),
@@ -55,7 +55,9 @@ fn on_cpu<T: Element>(x: &Tensor, change: &Tensor, draw: Option<Draw>) -> Result
     })?;
     record_linear(NAME, &[&x, &change], stored(sum, x.shape()), move |gradient| {
         let dchange = match dropout {
-            Some(dropout) => tensor(dropout.apply(&View::of(gradient)?, None), gradient.shape())?,
+            Some(dropout) => {
+                tensor(dropout.apply(&View::from_tensor(gradient)?, None), gradient.shape())?
+            }
             None => gradient.clone(),
         };
         Ok(vec![Some(gradient.clone()), Some(dchange)])

@@ -41,7 +41,8 @@ pub fn retention(
     key_padding_mask: Option<&Tensor>,
 ) -> Result<Tensor> {
     let operands = [query, key, value];
-    let Some(sizes) = Sizes::of(operands)?.filter(|sizes| sizes.q_len == sizes.kv_len) else {
+    let Some(sizes) = Sizes::from_operands(operands)?.filter(|sizes| sizes.q_len == sizes.kv_len)
+    else {
         let [query, key, value] = operands.map(Tensor::shape);
         bail!(
             "retention of query {query:?}, key {key:?}, value {value:?}: expected query and key \

@@ -113,7 +113,7 @@ impl Rotation {
                 sin.shape()
             )
         }
-        if Backend::of(&[x]) == Backend::Cuda {
+        if Backend::from_operands(&[x]) == Backend::Cuda {
             return cuda::rotate(x, self);
         }
         dispatch!(match [x, cos, sin] {
@@ -134,7 +134,11 @@ fn on_cpu<T: Element>(x: &Tensor, rotation: Rotation) -> Result<Tensor> {
     // `x` rotated by `direction` (1 or −1) times the angles.
     let rotated = move |x: &Tensor, direction: T| {
         let half = x.dim(D::Minus1)? / 2;
-        let (x, cos, sin) = (View::of(x)?, View::of(&rotation.cos)?, View::of(&rotation.sin)?);
+        let (x, cos, sin) = (
+            View::from_tensor(x)?,
+            View::from_tensor(&rotation.cos)?,
+            View::from_tensor(&rotation.sin)?,
+        );
         let tables = cpu::Tables { cos: &cos, sin: &sin, half, repeated: rotation.repeated };
         Result::Ok(match rotation.layout {
             Layout::Interleaved => cpu::rotate_interleaved(&x, direction, &tables),

@@ -57,10 +57,15 @@ fn on_cpu<T: Element>(x: &Tensor, change: &Tensor, draw: Draw) -> Result<Tensor>
     let per_example = x.elem_count() / batch;
     let factors: Vec<T> = (0..batch as u64).map(|i| T::from_f64(factor(draw, i))).collect();
     let y = timed(NAME, Phase::Forward, || {
-        Result::Ok(scaled(Some(&*View::of(&x)?), &View::of(&change)?, &factors, per_example))
+        Result::Ok(scaled(
+            Some(&*View::from_tensor(&x)?),
+            &View::from_tensor(&change)?,
+            &factors,
+            per_example,
+        ))
     })?;
     record_linear(NAME, &[&x, &change], stored(y, x.shape()), move |gradient| {
-        let dchange = scaled(None, &View::of(gradient)?, &factors, per_example);
+        let dchange = scaled(None, &View::from_tensor(gradient)?, &factors, per_example);
         Ok(vec![Some(gradient.clone()), Some(tensor(dchange, gradient.shape())?)])
     })
 }

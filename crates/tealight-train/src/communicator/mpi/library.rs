@@ -113,7 +113,7 @@ pub(super) enum Abi {
 
 impl Abi {
     /// Recognises the ABI of an MPI library by functions or data that only this ABI has.
-    fn of(library: &libloading::Library) -> Result<Self, String> {
+    fn from_library(library: &libloading::Library) -> Result<Self, String> {
         if !has(library, c"MPI_Init_thread") {
             return Err("it is no MPI library: it lacks `MPI_Init_thread`".to_owned());
         }
@@ -222,7 +222,7 @@ impl Library {
     /// Why it cannot be used.
     pub(super) fn open(file: &Path) -> Result<Self, String> {
         let library = load(file).map_err(|error| reason(file, &error))?;
-        let abi = Abi::of(&library)?;
+        let abi = Abi::from_library(&library)?;
         // SAFETY: `abi` is the library's, and it is never closed, below.
         let functions = unsafe {
             match abi {

@@ -38,7 +38,7 @@ pub(crate) struct Fields<'a>(&'a [u8; HEADER]);
 impl<'a> Fields<'a> {
     /// The fields at the beginning of `bytes`; `None` if there are too few bytes, or if they are of another kind or
     /// version.
-    pub(crate) fn of(bytes: &'a [u8], kind: [u8; 8], version: u32) -> Option<Self> {
+    pub(crate) fn from_bytes(bytes: &'a [u8], kind: [u8; 8], version: u32) -> Option<Self> {
         let fields = Self(bytes.first_chunk()?);
         (fields.0.starts_with(&kind) && fields.u32(8) == version).then_some(fields)
     }

@@ -83,7 +83,7 @@ impl Pictures {
     ) -> Result<Self> {
         let opened = source.open(seed)?;
         let options = Options { preparation, skips_broken: source.skips_broken() };
-        let store = PictureStore::of(&*opened, options, cache, progress)?;
+        let store = PictureStore::from_source(&*opened, options, cache, progress)?;
         let splits = Splits::new(&store, source.validation(), seed)?;
         let found = store.classes();
         let (labels, class_of) = match (opened.numbered_classes(), labels) {
@@ -128,7 +128,7 @@ impl Pictures {
 
     /// The number of pictures of a split.
     pub fn n(&self, split: Split) -> usize {
-        self.of(split).len()
+        self.in_split(split).len()
     }
 
     /// Picture `at` of a split.
@@ -136,7 +136,7 @@ impl Pictures {
     /// # Panics
     /// If there is none.
     pub fn at(&self, split: Split, at: usize) -> Labelled<'_> {
-        let picture = self.of(split)[at] as usize;
+        let picture = self.in_split(split)[at] as usize;
         let class = self.class_of[self.store.class_of(picture)];
         Labelled { pixels: self.store.pixels(picture), class, name: self.store.name_of(picture) }
     }
@@ -176,10 +176,10 @@ impl Pictures {
         let size = self.size();
         let pictures = self.splits.train.par_iter();
         let pixels = pictures.map(|&picture| self.store.pixels(picture as usize));
-        Normalisation::of(pixels, n_bytes(size), size.channels)
+        Normalisation::from_pictures(pixels, n_bytes(size), size.channels)
     }
 
-    fn of(&self, split: Split) -> &[u32] {
+    fn in_split(&self, split: Split) -> &[u32] {
         match split {
             Split::Train => &self.splits.train,
             Split::Validation => &self.splits.validation,

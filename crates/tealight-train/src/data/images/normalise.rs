@@ -26,7 +26,7 @@ struct Sums {
 
 impl Normalisation {
     /// That of these pictures, each of `channels` numbers per pixel. A channel that is constant has the deviation 1.
-    pub(super) fn of<'a>(
+    pub(super) fn from_pictures<'a>(
         pictures: impl IndexedParallelIterator<Item = &'a [u8]>,
         n_bytes: usize,
         channels: usize,
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn channels_have_their_own_mean_and_deviation() {
         let pictures: [&[u8]; 2] = [&[0, 255, 7, 51, 255, 7], &[102, 255, 7, 51, 0, 7]];
-        let found = Normalisation::of(pictures.into_par_iter(), 6, 3);
+        let found = Normalisation::from_pictures(pictures.into_par_iter(), 6, 3);
         let expected = [0.2, 0.75, 7. / 255.];
         assert!(found.mean.iter().zip(expected).all(|(a, b)| (a - b as f32).abs() < 1e-6));
         // (0, .2, .4, .2) and (1, 1, 1, 0); the third channel is constant.

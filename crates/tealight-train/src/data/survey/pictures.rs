@@ -90,7 +90,7 @@ fn idx(folder: &Path) -> Result<Option<PictureFiles>> {
     };
     let Some(train) = pair(&["train"]) else { return Ok(None) };
     let lower = train[0].to_string_lossy().to_lowercase();
-    let (reader, _) = compressed::open(&train[0], Compression::of(&lower).1)?;
+    let (reader, _) = compressed::open(&train[0], Compression::from_name(&lower).1)?;
     let mut header = Vec::new();
     reader.take(12).read_to_end(&mut header).map_err(Error::io("read", &train[0]))?;
     let number = |at: usize| {

@@ -73,7 +73,7 @@ impl Settings {
 
     /// `states (seq_len, d_model)` of the tokens of a text → its `vector`, of the length that is returned.
     pub(super) fn pool(&self, states: &[f32], d_model: usize, vector: &mut [f32]) {
-        let pooled = self.poolings.iter().flat_map(|pooling| pooling.of(states, d_model));
+        let pooled = self.poolings.iter().flat_map(|pooling| pooling.pool(states, d_model));
         let mut pooled: Vec<f32> = pooled.collect();
         if self.normalize == Normalize::Pooled {
             to_unit_length(&mut pooled);
@@ -88,7 +88,7 @@ impl Settings {
 
 impl Pooling {
     /// `states (seq_len, d_model)` → `(d_model)`
-    fn of(self, states: &[f32], d_model: usize) -> Vec<f32> {
+    fn pool(self, states: &[f32], d_model: usize) -> Vec<f32> {
         let mut rows = states.chunks_exact(d_model);
         let first = rows.next().expect("invariant: a text has tokens").to_vec();
         match self {
@@ -125,9 +125,9 @@ mod tests {
 
     #[test]
     fn poolings_are_those_of_their_formulas() {
-        assert_eq!(Pooling::Mean.of(&STATES, 2), [3., -1.]);
-        assert_eq!(Pooling::Cls.of(&STATES, 2), [1., -7.]);
-        assert_eq!(Pooling::Max.of(&STATES, 2), [6., 5.]);
+        assert_eq!(Pooling::Mean.pool(&STATES, 2), [3., -1.]);
+        assert_eq!(Pooling::Cls.pool(&STATES, 2), [1., -7.]);
+        assert_eq!(Pooling::Max.pool(&STATES, 2), [6., 5.]);
         let mut vector = [3., -4.];
         to_unit_length(&mut vector);
         assert_eq!(vector, [0.6, -0.8]);

@@ -43,7 +43,7 @@ struct Stored {
 
 impl Vocabulary {
     /// The different tokens of `texts`, in ascending order.
-    pub(crate) fn of<'a>(level: Level, texts: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn from_texts<'a>(level: Level, texts: impl IntoIterator<Item = &'a str>) -> Self {
         let tokens: BTreeSet<&str> =
             texts.into_iter().flat_map(|text| level.tokens(text)).collect();
         Self::new(level, tokens.into_iter().map(str::to_owned).collect())
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn encoding_and_decoding_are_inverse() {
         for (level, text) in [(Level::Characters, "größe 🌧"), (Level::Words, "one two  one")] {
-            let vocabulary = Vocabulary::of(level, [text, "a b"]);
+            let vocabulary = Vocabulary::from_texts(level, [text, "a b"]);
             let ids = vocabulary.encode(text).unwrap();
             assert!(ids.iter().all(|&id| (3..vocabulary.size() as u32).contains(&id)));
             assert_eq!(
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_token_that_is_not_known_is_named() {
-        let vocabulary = Vocabulary::of(Level::Characters, ["abc"]);
+        let vocabulary = Vocabulary::from_texts(Level::Characters, ["abc"]);
         let message = vocabulary.encode("ab\u{7}").unwrap_err().to_string();
         assert_eq!(message, "`\\u{7}` in \"ab\\u{7}\" is not in the model's vocabulary");
     }
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_run_keeps_its_vocabulary() {
         let directory = tempfile::tempdir().unwrap();
-        let vocabulary = Vocabulary::of(Level::Words, ["a tab\there", "ö"]);
+        let vocabulary = Vocabulary::from_texts(Level::Words, ["a tab\there", "ö"]);
         assert!(!Vocabulary::is_in(directory.path()));
         let (name, content) = vocabulary.file().unwrap();
         std::fs::write(directory.path().join(name), content).unwrap();

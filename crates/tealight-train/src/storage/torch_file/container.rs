@@ -174,7 +174,7 @@ fn follow(
 fn known(state: &Pickle) -> Result<BTreeMap<&str, Storage<'_>>, TorchError> {
     let mut known: BTreeMap<&str, Storage<'_>> = BTreeMap::new();
     for id in state.all_persistent() {
-        let storage = Storage::of(state, id).map_err(TorchError::rule)?;
+        let storage = Storage::from_id(state, id).map_err(TorchError::rule)?;
         let before = known.entry(storage.key).or_insert(storage);
         if *before != storage {
             let key = storage.key.escape_debug();

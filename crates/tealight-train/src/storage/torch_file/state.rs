@@ -63,7 +63,7 @@ pub(super) struct Storage<'a> {
 
 impl<'a> Storage<'a> {
     /// The storage with this persistent `id`.
-    pub(super) fn of(pickle: &'a Pickle, id: Value) -> Result<Self, String> {
+    pub(super) fn from_id(pickle: &'a Pickle, id: Value) -> Result<Self, String> {
         let fields = match pickle.tuple(id) {
             Some([fields @ .., Value::None]) if fields.len() == 5 => fields,
             Some(fields) => fields,
@@ -100,14 +100,15 @@ pub(super) fn views(pickle: &Pickle) -> Result<Vec<(String, View<'_>)>, TorchErr
         let name = pickle.text(*name).ok_or_else(|| {
             TorchError::rule(format!("the name of a tensor is {}", pickle.kind(*name)))
         })?;
-        let view = View::of(pickle, *value).map_err(|rule| TorchError::of_tensor(name, rule))?;
+        let view =
+            View::from_value(pickle, *value).map_err(|rule| TorchError::of_tensor(name, rule))?;
         Ok((name.to_owned(), view))
     };
     pairs.iter().map(view).collect()
 }
 
 impl<'a> View<'a> {
-    fn of(pickle: &'a Pickle, value: Value) -> Result<Self, String> {
+    fn from_value(pickle: &'a Pickle, value: Value) -> Result<Self, String> {
         let not_a_tensor = || format!("it is {}, and not a tensor", pickle.kind(value));
         let tensor = match pickle.call(value) {
             Some((PARAMETER, &[tensor, ..])) => tensor,
@@ -117,7 +118,7 @@ impl<'a> View<'a> {
             return Err(not_a_tensor());
         };
         let id = pickle.persistent(storage).ok_or_else(not_a_tensor)?;
-        let storage = Storage::of(pickle, id)?;
+        let storage = Storage::from_id(pickle, id)?;
         let sizes = |value: Value| pickle.tuple(value)?.iter().map(|axis| size(*axis)).collect();
         match (size(offset), sizes(shape), sizes(strides)) {
             (Some(offset), Some(shape), Some(strides)) => {

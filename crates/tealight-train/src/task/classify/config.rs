@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use tealight_model::models::classifier::ReadOut;
+use tealight_model::models::read_out::ReadOut;
 use tealight_model::{ModelSpec, SpecRecord};
 
 use super::file::{Fields, read};

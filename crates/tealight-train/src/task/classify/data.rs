@@ -105,7 +105,7 @@ fn labels(config: &Config, train: &[Example]) -> Result<Labels> {
         Label::Labels(labels) => labels,
         Label::Number(_) => &[],
     });
-    let labels = Labels::of(objective, given.map(String::as_str));
+    let labels = Labels::from_given(objective, given.map(String::as_str));
     let fault = match labels.names() {
         [only] if objective == Objective::Classes => {
             format!("all texts to train on are \"{only}\", and there is nothing to tell apart")
@@ -180,7 +180,7 @@ impl<'a> Targets<'a> {
 
     /// # Errors
     /// If the label is unknown, as the end of a sentence that begins with the line.
-    fn of(&self, label: &Label) -> Result<Target, String> {
+    fn target(&self, label: &Label) -> Result<Target, String> {
         Ok(match label {
             Label::Class(class) => Target::Class(self.class(class)?),
             Label::Labels(labels) => {
@@ -208,7 +208,7 @@ impl<'a> Targets<'a> {
 fn item(example: &Example, path: &Path, targets: &Targets<'_>, encoder: &Encoder) -> Result<Item> {
     let Example { text, label, line } = example;
     let wrong = |rule: String| Error::line(path, *line, rule);
-    let target = targets.of(label).map_err(wrong)?;
+    let target = targets.target(label).map_err(wrong)?;
     let tokens = encoder.encode(text).map_err(|error| wrong(error.to_string()))?;
     if tokens.ids.is_empty() {
         return Err(wrong("the tokenizer makes no token of the text".to_owned()));

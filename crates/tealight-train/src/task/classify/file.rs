@@ -78,7 +78,11 @@ pub(super) fn read(
             }
         }
         if let (Some(label), Some(field)) = (label, fields.label) {
-            examples.push(Example { text, label: Label::of(&label, objective, field)?, line });
+            examples.push(Example {
+                text,
+                label: Label::from_written(&label, objective, field)?,
+                line,
+            });
         }
         Ok(())
     };
@@ -127,7 +131,11 @@ fn rows(
 }
 
 impl Label {
-    fn of(written: &WrittenLabel<'_>, objective: Objective, field: &str) -> Result<Self, String> {
+    fn from_written(
+        written: &WrittenLabel<'_>,
+        objective: Objective,
+        field: &str,
+    ) -> Result<Self, String> {
         match (objective, written) {
             (Objective::Classes, WrittenLabel::Csv(cell)) => word(cell).map(Self::Class),
             (Objective::Classes, WrittenLabel::Json(Value::Array(_))) => Err(format!(

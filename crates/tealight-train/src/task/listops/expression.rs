@@ -40,7 +40,7 @@ impl Operator {
     pub const ALL: [Self; 4] = [Self::Min, Self::Max, Self::Median, Self::SumModulo10];
 
     /// The value of an operation on one digit or more.
-    fn of(self, arguments: &mut [u8]) -> u8 {
+    fn value(self, arguments: &mut [u8]) -> u8 {
         arguments.sort_unstable();
         let n = arguments.len();
         match self {
@@ -91,7 +91,7 @@ impl Writer {
     pub(super) fn close(&mut self) {
         let (operator, mut arguments) = self.open.pop().expect("invariant: what closes was open");
         self.tokens.push(CLOSE);
-        let value = operator.of(&mut arguments);
+        let value = operator.value(&mut arguments);
         self.argument(value);
         if self.open.is_empty() {
             self.done = Some((operator, value));
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     fn value(operator: Operator, arguments: &[u8]) -> u8 {
-        operator.of(&mut arguments.to_vec())
+        operator.value(&mut arguments.to_vec())
     }
 
     #[test]

@@ -113,7 +113,7 @@ fn drawn(config: &Config, source: Box<dyn PairSource>, seed: u64) -> Result<(Dat
         return Err(too_few(&format!("{held_out} are held out, and `task.n_validation` = {n}")));
     }
     let alphabet: String = source.alphabet().into_iter().collect();
-    let vocabulary = Vocabulary::of(Level::Characters, [alphabet.as_str()]);
+    let vocabulary = Vocabulary::from_texts(Level::Characters, [alphabet.as_str()]);
     let train = Training::Drawn { source, stream: stream.fork(TRAIN) };
     Ok((Data { train, validation: in_order, file: None }, vocabulary))
 }
@@ -125,7 +125,7 @@ fn read(config: &Config, settings: &FileConfig, seed: u64) -> Result<(Data, Voca
     });
     let file = DataFile::new("task.source.path", &settings.path, fnv_1a(bytes));
     let texts = pairs.iter().flat_map(|pair| [pair.source.as_str(), pair.target.as_str()]);
-    let vocabulary = Vocabulary::of(settings.level, texts);
+    let vocabulary = Vocabulary::from_texts(settings.level, texts);
 
     let mut by_source: BTreeMap<&str, BTreeSet<&Pair>> = BTreeMap::new();
     for pair in &pairs {

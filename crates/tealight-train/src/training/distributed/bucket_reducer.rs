@@ -31,7 +31,7 @@ pub(crate) enum NeededSums {
 
 impl NeededSums {
     /// The elements of a bucket that a rank needs.
-    pub(super) fn of(self, bucket: &Bucket, rank: usize) -> Range<usize> {
+    pub(super) fn range(self, bucket: &Bucket, rank: usize) -> Range<usize> {
         match self {
             Self::All => 0..bucket.len(),
             Self::OwnShard => bucket.shard(rank),
@@ -123,7 +123,7 @@ impl BucketReducer {
             // In the order of the ranks, the shards are the bucket.
             return self.sum_part(own, part);
         }
-        let needed = self.needed.of(bucket, self.rank);
+        let needed = self.needed.range(bucket, self.rank);
         let mut pieces = Vec::new();
         for part in parts {
             let (sums, mut start) = (self.sum_part(own, &part)?, 0);

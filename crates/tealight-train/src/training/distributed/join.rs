@@ -72,7 +72,8 @@ impl<T: Task> Session<T> {
 
     fn describe(&self, identity: &Identity) -> Result<Description> {
         let (precision, device) = (self.config.training.precision, self.params.device());
-        let instructions = Instructions::of(precision, device).map(|set| set.to_string());
+        let instructions =
+            Instructions::for_precision(precision, device).map(|set| set.to_string());
         let name = device_name(device);
         let kind = name.split(':').next().unwrap_or_default();
         let with = instructions.or_else(|| gpu_name(device)).map(|with| format!(" with {with}"));

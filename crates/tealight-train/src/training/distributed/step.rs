@@ -209,7 +209,7 @@ impl SharedStep {
     fn gradients(&self, sums: Vec<Tensor>, all: &[PartialStepReport]) -> Result<Gradients> {
         let mut tensors = vec![None; self.parameters.len()];
         for (bucket, sums) in self.plan.buckets.iter().zip(sums) {
-            let needed = self.needed.of(bucket, self.ranks.rank());
+            let needed = self.needed.range(bucket, self.ranks.rank());
             for (index, range) in bucket.ranges() {
                 let is_needed = needed.start <= range.start && range.end <= needed.end;
                 if is_needed && all.iter().any(|report| report.has_gradient[index]) {

@@ -93,7 +93,7 @@ impl<'a> Bench<'a> {
             }
         }
         let n_repeats = seconds.len();
-        let Times { median, fastest, slowest } = Times::of(seconds);
+        let Times { median, fastest, slowest } = Times::from_durations(seconds);
         Ok(Measurement {
             seconds: median,
             range: [fastest, slowest],

@@ -28,7 +28,7 @@ pub(super) fn run(args: &BenchAttention) -> Result<()> {
     }
     // Fails early if the device is not available.
     args.layer.device.open()?;
-    NumberFormat::of(args.layer.precision, args.layer.device).warn_if_replaced();
+    NumberFormat::for_device(args.layer.precision, args.layer.device).warn_if_replaced();
     let passes = if args.backward { &Pass::ALL[..] } else { &Pass::ALL[..1] };
     let mut cells = Vec::new();
     for &pass in passes {

@@ -37,7 +37,7 @@ const MEMORY: Quantity = Quantity {
 };
 
 impl Quantity {
-    fn of(&self, cell: &Cell) -> Option<f64> {
+    fn get(&self, cell: &Cell) -> Option<f64> {
         (self.value)(cell.measured.as_ref().ok()?)
     }
 
@@ -52,7 +52,7 @@ pub(super) fn line(cell: &Cell) -> String {
     if let Err(reason) = &cell.measured {
         return format!("{place}: {}", first_line(reason));
     }
-    let [time, memory] = [TIME, MEMORY].map(|quantity| quantity.format(quantity.of(cell)));
+    let [time, memory] = [TIME, MEMORY].map(|quantity| quantity.format(quantity.get(cell)));
     format!("{place}: {time} ms, {memory} MiB")
 }
 
@@ -62,7 +62,7 @@ pub(super) fn markdown(args: &BenchAttention, threads: usize, cells: &[Cell]) ->
     for pass in Pass::ALL {
         let cells: Vec<&Cell> = cells.iter().filter(|cell| cell.pass == pass).collect();
         for quantity in [TIME, MEMORY] {
-            if cells.iter().any(|cell| quantity.of(cell).is_some()) {
+            if cells.iter().any(|cell| quantity.get(cell).is_some()) {
                 let table = table(args, &cells, &quantity);
                 text.push(format!("{}, {}:\n\n{table}", capitalized(pass.name()), quantity.name));
                 if quantity.name == TIME.name {
@@ -81,7 +81,7 @@ pub(super) fn markdown(args: &BenchAttention, threads: usize, cells: &[Cell]) ->
 /// What was measured, above the tables.
 fn setting(args: &BenchAttention, threads: usize) -> String {
     let Layer { d_model, n_heads, causal, device, precision, .. } = &args.layer;
-    let format = NumberFormat::of(*precision, *device).used().name();
+    let format = NumberFormat::for_device(*precision, *device).used().name();
     let causal = if *causal { ", causal" } else { "" };
     format!(
         "One layer of d_model {d_model} with {n_heads} heads{causal}, one sequence, {format} on {device} ({}). \
@@ -103,7 +103,7 @@ fn table(args: &BenchAttention, cells: &[&Cell], quantity: &Quantity) -> String 
     let mut table = Table::new(heading);
     // Consecutive cells are the lengths of one kind.
     for row in cells.chunks(args.lengths.len()) {
-        let values: Vec<Option<f64>> = row.iter().map(|cell| quantity.of(cell)).collect();
+        let values: Vec<Option<f64>> = row.iter().map(|cell| quantity.get(cell)).collect();
         let doubling = last_doubling(&args.lengths, &values);
         let doubling = doubling.map_or(MISSING.to_owned(), |factor| format!("× {factor:.2}"));
         let cells = values.iter().map(|value| quantity.format(*value)).chain([doubling]);
@@ -114,7 +114,7 @@ fn table(args: &BenchAttention, cells: &[&Cell], quantity: &Quantity) -> String 
 
 /// The length from which each kind is faster than softmax.
 fn crossings(lengths: &[usize], cells: &[&Cell]) -> Option<String> {
-    let times = |row: &[&Cell]| row.iter().map(|cell| TIME.of(cell)).collect::<Vec<_>>();
+    let times = |row: &[&Cell]| row.iter().map(|cell| TIME.get(cell)).collect::<Vec<_>>();
     let rows = || cells.chunks(lengths.len());
     let softmax = times(rows().find(|row| row[0].kind == "softmax")?);
     let others = rows().filter(|row| row[0].kind != "softmax");
@@ -150,7 +150,7 @@ pub(super) fn drawings(args: &BenchAttention, cells: &[Cell]) -> Vec<(String, Dr
             name: row[0].kind.clone(),
             points: row
                 .iter()
-                .filter_map(|cell| Some((cell.length as f64, TIME.of(cell)?)))
+                .filter_map(|cell| Some((cell.length as f64, TIME.get(cell)?)))
                 .collect(),
             ..Series::default()
         });
@@ -209,7 +209,7 @@ pub(super) fn json(args: &BenchAttention, threads: usize, cells: &[Cell]) -> Val
         "n_heads": n_heads,
         "causal": causal,
         "batch": 1,
-        "dtype": NumberFormat::of(*precision, *device).used(),
+        "dtype": NumberFormat::for_device(*precision, *device).used(),
         "device": device.to_string(),
         "threads": threads,
         "measurements": measurements.collect::<Vec<_>>(),

@@ -13,7 +13,8 @@ use crate::runs::load::open_model;
 use crate::runs::number_format::NumberFormat;
 
 pub(crate) fn run(args: &Classify) -> Result<()> {
-    NumberFormat::of(args.computation.precision, args.model.weights.device).warn_if_replaced();
+    NumberFormat::for_device(args.computation.precision, args.model.weights.device)
+        .warn_if_replaced();
     let (model, device) = open_model(&args.model)?;
     if model.spec.is_some_and(|spec| spec.picture_size().is_some()) {
         return pictures::run(args, &ImageClassification::open(&model, &device)?);

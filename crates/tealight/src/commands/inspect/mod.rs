@@ -41,7 +41,7 @@ impl TaskVisitor for Inspection<'_> {
     type Output = Result<()>;
 
     fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
-        let model = Model::of(&self.loaded.session(task, &Device::Cpu)?);
+        let model = Model::from_session(&self.loaded.session(task, &Device::Cpu)?);
         if self.json { print_indented_json(&model) } else { print(&model.text()) }
     }
 }
@@ -75,7 +75,7 @@ struct Parameter {
 }
 
 impl Model {
-    fn of<T: RegisteredTask>(session: &Session<T>) -> Self {
+    fn from_session<T: RegisteredTask>(session: &Session<T>) -> Self {
         let Session { config, task, params, model, optimizer, .. } = session;
         let groups = optimizer.decay_groups();
         let scales: BTreeMap<_, _> =

@@ -209,7 +209,10 @@ impl Training<'_> {
         let manifest = Manifest {
             name: Some(name.clone()),
             data: session.task.data_files(),
-            instructions: Instructions::of(session.config.training.precision, self.device),
+            instructions: Instructions::for_precision(
+                session.config.training.precision,
+                self.device,
+            ),
             ..Manifest::new(self.device, session.task.sizes(), n_parameters)
         };
         let directory = RunDirectory::create(&self.args.runs, &name)?;

@@ -41,7 +41,7 @@ impl Training<'_> {
             }
             self.log(&format!("initialised from {}: {initialised}", model.origin.display()));
         }
-        let format = NumberFormat::of(session.config.training.precision, self.args.device);
+        let format = NumberFormat::for_device(session.config.training.precision, self.args.device);
         self.log(&describe(&session, self.device, format));
         Ok(session)
     }

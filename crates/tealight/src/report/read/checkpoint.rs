@@ -14,7 +14,7 @@ pub(crate) struct Checkpoint {
 
 impl Checkpoint {
     /// The checkpoints of a run, in ascending order of steps.
-    pub(super) fn of(run: &RunDirectory) -> Result<Vec<Self>> {
+    pub(super) fn read_all(run: &RunDirectory) -> Result<Vec<Self>> {
         let checkpoints = run.checkpoints();
         let (latest, best) = (checkpoints.latest()?, checkpoints.best()?);
         let checkpoint = |step: u64| {

@@ -77,8 +77,8 @@ impl RunData {
             samples: optional(&root.join(samples::FILE), |path| Ok(samples::read(path)?))?
                 .unwrap_or_default(),
             sample_bytes: sample_bytes(root),
-            checkpoints: Checkpoint::of(&directory)?,
-            plots: Plot::of(&directory),
+            checkpoints: Checkpoint::read_all(&directory)?,
+            plots: Plot::find_all(&directory),
             attention: None,
             bayes: OnceLock::new(),
             summary,
@@ -98,7 +98,7 @@ impl RunData {
         self.state = state(root, &self.config, self.summary.as_ref())?;
         self.report = optional(&root.join("report.json"), json)?;
         self.sample_bytes = sample_bytes(root);
-        self.checkpoints = Checkpoint::of(&self.directory)?;
+        self.checkpoints = Checkpoint::read_all(&self.directory)?;
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl RunData {
 
 fn state(root: &Path, config: &RunConfig, summary: Option<&Summary>) -> Result<State> {
     let evaluated = summary.map(|summary| summary.steps);
-    State::of(root, evaluated, config.training.steps)
+    State::read(root, evaluated, config.training.steps)
 }
 
 fn sample_bytes(root: &Path) -> u64 {

@@ -21,7 +21,7 @@ pub(crate) struct Plot {
 
 impl Plot {
     /// The pictures of a run.
-    pub(super) fn of(run: &RunDirectory) -> Vec<Self> {
+    pub(super) fn find_all(run: &RunDirectory) -> Vec<Self> {
         let folder = run.path().join("plots");
         OF_RUN
             .iter()

@@ -27,7 +27,7 @@ pub(crate) enum State {
 impl State {
     /// The state of the run in `directory`, whose settings ask for `total` steps. `evaluated` is the number of steps
     /// after which its final evaluation was made.
-    pub(super) fn of(directory: &Path, evaluated: Option<u64>, total: u64) -> Result<Self> {
+    pub(super) fn read(directory: &Path, evaluated: Option<u64>, total: u64) -> Result<Self> {
         Ok(Self::new(Lock::is_held(directory), Ended::read(directory)?, evaluated, total))
     }
 

@@ -62,7 +62,7 @@ async fn send_changes(path: PathBuf, mut cursor: Cursor, sender: Sender<Bytes>) 
     let mut run = None;
     let mut read_at = Instant::now();
     loop {
-        let signature = Signature::of(&path);
+        let signature = Signature::read(&path);
         if signature.is_gone() {
             let _ = sender.send(events::named("deleted", &json!({}))).await;
             return;

@@ -21,7 +21,7 @@ const FILES: [&str; 8] = [
 pub(super) struct Signature([Option<(u64, SystemTime)>; FILES.len()]);
 
 impl Signature {
-    pub(super) fn of(run: &Path) -> Self {
+    pub(super) fn read(run: &Path) -> Self {
         let stamp = |file: &str| {
             let metadata = fs::metadata(run.join(file)).ok()?;
             Some((metadata.len(), metadata.modified().ok()?))

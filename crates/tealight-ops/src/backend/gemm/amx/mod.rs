@@ -144,7 +144,7 @@ unsafe fn multiply<O: Operands>(strip: &Strip<f32>, n_rows: usize) {
     unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const WHOLE, options(nostack, preserves_flags)) };
     for block in 0..n_blocks {
         let b = strip.b.first.wrapping_add(block * strip.b.panel_stride);
-        let ahead = Ahead::of(strip, block, n_blocks, n_rows);
+        let ahead = Ahead::from_strip(strip, block, n_blocks, n_rows);
         // SAFETY: the tiles have their shapes, and the caller guarantees that A and this panel of B are packed.
         unsafe { O::multiply(&mut sums, strip, b, &ahead) };
         // SAFETY: the caller guarantees that the base can be read and C written in these rows and columns.

@@ -42,7 +42,12 @@ pub(super) struct Ahead {
 
 impl Ahead {
     /// For `block` of `n_blocks` of columns, and `n_rows` of C.
-    pub(super) fn of(strip: &Strip<f32>, block: usize, n_blocks: usize, n_rows: usize) -> Self {
+    pub(super) fn from_strip(
+        strip: &Strip<f32>,
+        block: usize,
+        n_blocks: usize,
+        n_rows: usize,
+    ) -> Self {
         let (c, row_stride) = strip.c;
         let first = c.cast_const().wrapping_add(block * WIDTH);
         Self {

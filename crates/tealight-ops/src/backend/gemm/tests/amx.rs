@@ -121,7 +121,7 @@ fn not_a_number_and_infinity_stay_in_their_row_and_column_of_tiles() {
         a.set(17, 2, f32::INFINITY);
         b.set(22, 65, f32::NAN);
         b.set(2, 6, 0.);
-        let product = Product::of(a.view(), b.view()).converted();
+        let product = Product::new(a.view(), b.view()).converted();
         for (kernels, order) in kernels() {
             let mut c = vec![0.; m * n];
             product.run(&kernels, &mut MatrixMut::new(&mut c, (m, n)).into());
@@ -147,7 +147,7 @@ fn denormal_products_are_zero() {
     for x in a.data.iter_mut().chain(&mut b.data) {
         *x *= 4. * f32::MIN_POSITIVE.sqrt();
     }
-    let product = Product::of(a.view(), b.view()).converted();
+    let product = Product::new(a.view(), b.view()).converted();
     for (kernels, order) in kernels() {
         let mut c = vec![0.; 37 * 41];
         product.run(&kernels, &mut MatrixMut::new(&mut c, (37, 41)).into());
@@ -167,7 +167,7 @@ fn split_operands_are_as_exact_as_fused_multiply_adds() {
             GappedMatrix::<f32>::draw(&mut draw, (m, k)),
             GappedMatrix::<f32>::draw(&mut draw, (k, n)),
         );
-        let product = Product::of(a.view(), b.view());
+        let product = Product::new(a.view(), b.view());
         let error = |kernels: &Kernels<f32>, product: Product<'_, f32>| {
             let mut c = vec![0.; m * n];
             product.run(kernels, &mut MatrixMut::new(&mut c, (m, n)).into());
@@ -192,7 +192,7 @@ fn operands_of_large_products_only_are_split() {
     let kernels = splitting();
     let is_split = |(m, n, k)| {
         let (a, b) = (vec![0.; m * k], vec![0.; k * n]);
-        let product = Product::of(Matrix::new(&a, (m, k)), Matrix::new(&b, (k, n)));
+        let product = Product::new(Matrix::new(&a, (m, k)), Matrix::new(&b, (k, n)));
         product.converted_if_faster(&kernels).is_converted()
     };
     assert!(is_split((128, 128, 32)) && is_split((128, 129, 1_000)));
@@ -205,7 +205,7 @@ fn a_product_without_depth_is_its_base() {
     for (kernels, _) in kernels() {
         let mut c = vec![f32::NAN; 33 * 37];
         let row: Vec<_> = (0_u8..37).map(f32::from).collect();
-        let product = Product::of(a, b).plus_row(&row).converted();
+        let product = Product::new(a, b).plus_row(&row).converted();
         product.run(&kernels, &mut MatrixMut::new(&mut c, (33, 37)).into());
         assert!(c.chunks(37).all(|c| c == row));
     }
@@ -215,7 +215,7 @@ fn a_product_without_depth_is_its_base() {
 fn gaps_between_rows_are_left_alone_by_tiles() {
     let (mut draw, stride) = (Draw(25), 41);
     let (a, b) = (draw.numbers::<f32>(35 * 11), draw.numbers::<f32>(11 * 37));
-    let product = Product::of(Matrix::new(&a, (35, 11)), Matrix::new(&b, (11, 37))).converted();
+    let product = Product::new(Matrix::new(&a, (35, 11)), Matrix::new(&b, (11, 37))).converted();
     for (kernels, _) in kernels() {
         let mut c = vec![7.; 36 * stride];
         product.run(&kernels, &mut MatrixMut::strided(&mut c, (35, 37), stride).into());
@@ -232,7 +232,7 @@ fn the_bits_of_amx_do_not_depend_on_the_number_of_threads() {
         for (a_strides, b_strides) in [((k, 1), (1, k)), ((1, m), (n, 1))] {
             let a = GappedMatrix::<f32>::with_strides(&mut draw, (m, k), a_strides);
             let b = GappedMatrix::<f32>::with_strides(&mut draw, (k, n), b_strides);
-            let product = Product::of(a.view(), b.view()).converted();
+            let product = Product::new(a.view(), b.view()).converted();
             for (kernels, _) in kernels() {
                 let here = on_threads(1, &kernels, product, (m, n));
                 for n_threads in [2, 3, 8] {

@@ -93,7 +93,7 @@ pub(super) fn compare(
     let scale: f32 = draw.number();
     let row = draw.numbers::<f32>(n);
     let before = draw.numbers::<f32>(m * n);
-    let product = Product::of(a.view(), b.view()).scaled(scale).converted();
+    let product = Product::new(a.view(), b.view()).scaled(scale).converted();
     for (product, base) in [(product, 0), (product.accumulated(), 1), (product.plus_row(&row), 2)] {
         let mut c = before.clone();
         product.run(kernels, &mut MatrixMut::new(&mut c, (m, n)).into());
@@ -122,7 +122,7 @@ fn the_bits_of_rounded_products_do_not_depend_on_the_number_of_threads() {
         for (a_strides, b_strides) in [((k, 1), (1, k)), ((1, m), (n, 1))] {
             let a = GappedMatrix::<f32>::with_strides(&mut draw, (m, k), a_strides);
             let b = GappedMatrix::<f32>::with_strides(&mut draw, (k, n), b_strides);
-            let product = Product::of(a.view(), b.view()).converted();
+            let product = Product::new(a.view(), b.view()).converted();
             for (_, kernels) in rounding_kernels() {
                 let here = on_threads(1, &kernels, product, (m, n));
                 for n_threads in [2, 3, 8] {
@@ -139,7 +139,7 @@ fn only_large_products_are_rounded_and_only_where_that_is_asked_for() {
         let mut draw = Draw(13);
         let (a, b) = (draw.numbers::<f32>(m * k), draw.numbers::<f32>(k * n));
         let mut c = vec![f32::NAN; m * n];
-        let product = Product::of(Matrix::new(&a, (m, k)), Matrix::new(&b, (k, n)));
+        let product = Product::new(Matrix::new(&a, (m, k)), Matrix::new(&b, (k, n)));
         let store = || store_all(vec![(product, MatrixMut::new(&mut c, (m, n)).into())]);
         with_product_precision(precision, store);
         c

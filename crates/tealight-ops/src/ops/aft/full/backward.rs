@@ -42,9 +42,15 @@ pub(super) fn backward<T: Element>(
         let width = scaled.len() / tile.rows.len();
         let scaled = tensor(scaled, (tile.rows.len(), width))?;
         let products = factors.rows.t()?.matmul(&scaled)?;
-        add_to_keys(inputs, &tile, &factors, &View::of(&products)?, [&mut dkey, &mut dvalue])?;
+        add_to_keys(
+            inputs,
+            &tile,
+            &factors,
+            &View::from_tensor(&products)?,
+            [&mut dkey, &mut dvalue],
+        )?;
         let products = scaled.matmul(&factors.keys.t()?)?;
-        add_to_w(inputs, &tile, &factors, &View::of(&products)?, &mut dw)?;
+        add_to_w(inputs, &tile, &factors, &View::from_tensor(&products)?, &mut dw)?;
         if direct.contains(&true) {
             add_to_w_directly(inputs, &tile, rows, &direct, &mut dw);
             add_to_keys_directly(inputs, &tile, rows, &direct, [&mut dkey, &mut dvalue]);
@@ -116,7 +122,7 @@ fn add_to_keys<T: Element>(
 ) -> Result<()> {
     let Sizes { batch, d_model, .. } = inputs.sizes;
     let width = batch * d_model;
-    let key_factors = View::<T>::of(&factors.keys)?;
+    let key_factors = View::<T>::from_tensor(&factors.keys)?;
     run(
         products.len(),
         rows_of_keys(inputs, tile, gradients),
@@ -164,7 +170,7 @@ fn add_to_w<T: Element>(
     dw: &mut [T],
 ) -> Result<()> {
     let (kv_len, n_keys) = (inputs.sizes.kv_len, tile.keys.len());
-    let row_factors = View::<T>::of(&factors.rows)?;
+    let row_factors = View::<T>::from_tensor(&factors.rows)?;
     let rows = dw[tile.rows.start * kv_len..].chunks_exact_mut(kv_len);
     run(
         products.len(),

@@ -19,7 +19,7 @@ pub(super) fn forward<T: Element>(inputs: &Inputs<'_, T>) -> Result<(Vec<T>, Vec
     for tile in tiles(inputs) {
         let factors = Factors::new(inputs, &tile)?;
         let product = factors.rows.matmul(&factors.keys)?;
-        merge(inputs, &tile, &factors, &View::of(&product)?, &mut state);
+        merge(inputs, &tile, &factors, &View::from_tensor(&product)?, &mut state);
     }
     let n_rows = state.len() / (3 * d_model);
     let (mut output, mut normaliser) =

@@ -34,7 +34,7 @@ pub(in crate::ops::attention) fn backward<T: Lanes>(
     results: &ForwardResults<'_, T>,
 ) -> ([Vec<T>; 3], Option<Vec<T>>) {
     let &Problem { batch, n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = problem;
-    let plan = Plan::of(problem, operands.is_mask_learnt);
+    let plan = Plan::from_problem(problem, operands.is_mask_learnt);
     let n_units = batch * n_kv_heads * plan.n_chunks;
     let mut query = unwritten(batch * n_heads * q_len * head_dim);
     let mut key = unwritten(n_units * kv_len * head_dim);
@@ -88,7 +88,7 @@ impl<T: Lanes> Kernel<Block<'_, '_, T>> for Backward<'_, T> {
     fn run<S: Simd>(&self, simd: S, mut block: Block<'_, '_, T>) {
         let problem = self.problem;
         let mut memory = Scratch::new();
-        let mut buffers = Buffers::of(&mut memory, problem);
+        let mut buffers = Buffers::from_scratch(&mut memory, problem);
         for unit in &mut block.units {
             buffers.key_gradient.fill(T::ZERO);
             buffers.value_gradient.fill(T::ZERO);
@@ -155,7 +155,7 @@ impl<T: Lanes> Backward<'_, T> {
         let kv_head = queries.head / problem.group();
         let key = operands.key.matrix(queries.batch, kv_head);
         let value = operands.value.matrix(queries.batch, kv_head);
-        for tile in ScoreTile::of(problem, operands, queries) {
+        for tile in ScoreTile::for_queries(problem, operands, queries) {
             let weights = &mut buffers.weights[..tile.len()];
             tile.write_scores(simd, buffers.queries, weights);
             let score_gradient = &mut buffers.score_gradient[..tile.len()];

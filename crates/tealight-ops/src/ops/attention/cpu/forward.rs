@@ -46,7 +46,7 @@ impl<T: Lanes> Kernel<Block<'_, '_, T>> for Forward<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(&self, simd: S, block: Block<'_, '_, T>) {
         let mut memory = Scratch::new();
-        let mut buffers = Buffers::of(&mut memory, self.problem);
+        let mut buffers = Buffers::from_scratch(&mut memory, self.problem);
         for (tile, rows) in block {
             self.attend(simd, &tile.queries, &mut buffers);
             buffers.finish(self.problem, &mut tile.result, rows);
@@ -81,7 +81,7 @@ impl<T: Lanes> Forward<'_, T> {
         buffers.max.fill(T::NEG_INFINITY);
         buffers.sum.fill(T::ZERO);
         buffers.output.fill(T::ZERO);
-        for (i, tile) in ScoreTile::of(problem, operands, queries).enumerate() {
+        for (i, tile) in ScoreTile::for_queries(problem, operands, queries).enumerate() {
             tile.write_scores(simd, buffers.queries, &mut buffers.scores[..tile.len()]);
             let is_scaled = buffers.exponentials(simd, tile.len());
             let weights = &mut buffers.scores[..tile.len()];

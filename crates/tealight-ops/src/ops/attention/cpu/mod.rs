@@ -28,7 +28,7 @@ macro_rules! scratch_memory {
         }
 
         impl<'a, T: Lanes> $name<'a, T> {
-            fn of(memory: &'a mut Scratch, $problem: &Problem) -> Self {
+            fn from_scratch(memory: &'a mut Scratch, $problem: &Problem) -> Self {
                 let [$($field),*] = memory.areas([$($len),*]);
                 Self { $($field),* }
             }
@@ -61,11 +61,15 @@ pub(super) struct Operands<'a, T: 'static> {
 
 impl<'a, T: Lanes> Operands<'a, T> {
     /// The operands: query, key and value with contiguous rows, and an additive mask if there are four tensors.
-    pub(super) fn of(problem: &Problem, masks: &'a Masks, tensors: &'a [Tensor]) -> Result<Self> {
+    pub(super) fn from_tensors(
+        problem: &Problem,
+        masks: &'a Masks,
+        tensors: &'a [Tensor],
+    ) -> Result<Self> {
         Ok(Self {
-            query: Strided::of(&tensors[0], problem.layout)?,
-            key: Strided::of(&tensors[1], problem.layout)?,
-            value: Strided::of(&tensors[2], problem.layout)?,
+            query: Strided::from_tensor(&tensors[0], problem.layout)?,
+            key: Strided::from_tensor(&tensors[1], problem.layout)?,
+            value: Strided::from_tensor(&tensors[2], problem.layout)?,
             attn_mask: tensors.get(3).map(Strided::of_mask).transpose()?,
             is_mask_learnt: tensors.get(3).is_some_and(Tensor::track_op),
             masks,
@@ -93,7 +97,7 @@ pub(super) struct Strided<'a, T> {
 }
 
 impl<'a, T: Lanes> Strided<'a, T> {
-    pub(super) fn of(tensor: &'a Tensor, layout: Layout) -> Result<Self> {
+    pub(super) fn from_tensor(tensor: &'a Tensor, layout: Layout) -> Result<Self> {
         let [.., len, width] = layout.heads_first(tensor)?;
         let &[batch, a, b, 1] = tensor.stride() else {
             bail!("attention was given rows that are not contiguous")
@@ -106,7 +110,7 @@ impl<'a, T: Lanes> Strided<'a, T> {
     fn of_mask(mask: &'a Tensor) -> Result<Self> {
         let (len, width) = (mask.dim(D::Minus2)?, mask.dim(D::Minus1)?);
         let head = if mask.rank() == 2 { 0 } else { len * width };
-        Ok(Self { elements: View::of(mask)?, strides: [0, head, width], len, width })
+        Ok(Self { elements: View::from_tensor(mask)?, strides: [0, head, width], len, width })
     }
 
     /// `(len, width)`

@@ -35,7 +35,7 @@ pub(super) struct Block<'a, 'b, T> {
 }
 
 impl Plan {
-    pub(super) fn of(problem: &Problem, is_mask_learnt: bool) -> Self {
+    pub(super) fn from_problem(problem: &Problem, is_mask_learnt: bool) -> Self {
         let n_tiles = problem.group() * problem.q_len.div_ceil(problem.n_queries());
         // The gradient of a mask is summed over the examples by one thread.
         let n_apart = if is_mask_learnt { 1 } else { problem.batch } * problem.n_kv_heads;

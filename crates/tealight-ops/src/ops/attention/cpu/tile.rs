@@ -63,7 +63,7 @@ pub(super) struct ScoreTile<'a, T: 'static> {
 impl<'a, T: Lanes> ScoreTile<'a, T> {
     /// The tiles of all keys that any of `queries` may read, in their order. Tiles that are masked as a whole are
     /// left out.
-    pub(super) fn of(
+    pub(super) fn for_queries(
         problem: &'a Problem,
         operands: &'a Operands<'a, T>,
         queries: &'a Queries,

@@ -30,7 +30,7 @@ pub(super) fn transposed_matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let mut shape = b.dims().to_vec();
     let place = shape.len() - 2;
     shape[place] = m;
-    product(Factor::of(&a).transposed(), Factor::of(&b), sizes)?.tensor(shape)
+    product(Factor::from_tensor(&a).transposed(), Factor::from_tensor(&b), sizes)?.tensor(shape)
 }
 
 impl Normalisation {

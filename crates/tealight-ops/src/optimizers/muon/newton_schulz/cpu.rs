@@ -72,7 +72,8 @@ fn store_symmetric<'a, T: Lanes>(
             let end = s.min(start + BLOCK);
             let (block, right) = rest.split_columns(end - start);
             let depth = 0..a.columns();
-            let product = Product::of(a.block(start..s, depth.clone()), b.block(depth, start..end));
+            let product =
+                Product::new(a.block(start..s, depth.clone()), b.block(depth, start..end));
             products.push((product, Target::from(block)));
             rest = right.split_rows(end - start).1;
         }
@@ -132,7 +133,7 @@ fn apply<T: Lanes>(polynomials: &[T], x: &[T], y: &mut [T], shape: (usize, usize
     let matrices = polynomials.chunks(s * s).zip(x.chunks(len)).zip(y.chunks_mut(len));
     let products = matrices.map(|((p, x), y)| {
         let (p, x) = (Matrix::new(p, (s, s)), Matrix::new(x, shape));
-        let product = if shape.0 > shape.1 { Product::of(x, p) } else { Product::of(p, x) };
+        let product = if shape.0 > shape.1 { Product::new(x, p) } else { Product::new(p, x) };
         (product.accumulated(), Target::from(MatrixMut::new(y, shape)))
     });
     store_all(products.collect());

@@ -39,7 +39,11 @@ pub fn orthogonalised(x: &Tensor, n_iterations: usize) -> Result<Tensor> {
     dispatch!(match [x] {
         Cpu(T) => {
             let x = x.contiguous()?;
-            let y = cpu::orthogonalised::<T>(View::of(&x)?.to_vec(), (rows, columns), n_iterations);
+            let y = cpu::orthogonalised::<T>(
+                View::from_tensor(&x)?.to_vec(),
+                (rows, columns),
+                n_iterations,
+            );
             tensor(y, x.shape())
         }
         Cuda | Reference => reference::orthogonalised(x, n_iterations),

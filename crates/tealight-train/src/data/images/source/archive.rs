@@ -42,7 +42,7 @@ impl Archive {
         let name = root.path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
         let (name, compression) = match name.strip_suffix(".tgz") {
             Some(_) => ("x.tar", Compression::Gzip),
-            None => Compression::of(&name),
+            None => Compression::from_name(&name),
         };
         if Path::new(name).extension().is_none_or(|ending| ending != "tar") {
             return Err(fault("is no archive: expected .tar, .tar.gz, .tgz or .tar.zst"));
@@ -84,7 +84,7 @@ impl Archive {
                 layout.place_of_other(&name)
             };
             let Place::Class(class, split) = place else { continue };
-            if !names.insert(Fnv128::of(name.as_bytes())) {
+            if !names.insert(Fnv128::hash(name.as_bytes())) {
                 return Err(self.fault_in(&name, "is in the archive twice").into());
             }
             if entry.size() > MAX_BYTES {

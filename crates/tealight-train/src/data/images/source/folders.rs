@@ -93,9 +93,9 @@ impl Listed {
     fn hash_of(&self, listing: &Listing) -> Result<u128> {
         let path = self.path(listing);
         let content = fs::read(&path).map_err(Error::io("read", &path))?;
-        let of_content = *listing.hash.get_or_init(|| Fnv128::of(&content));
+        let of_content = *listing.hash.get_or_init(|| Fnv128::hash(&content));
         let named = format!("{} {:?} {of_content}", listing.name, listing.split);
-        Ok(Fnv128::of(named.as_bytes()))
+        Ok(Fnv128::hash(named.as_bytes()))
     }
 
     /// The hash of all files; `done` is called with the number of further ones.

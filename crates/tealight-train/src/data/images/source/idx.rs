@@ -110,7 +110,7 @@ struct Opened {
 impl IdxFile {
     fn new(key: &'static str, path: &Path) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-        let (_, compression) = Compression::of(&name);
+        let (_, compression) = Compression::from_name(&name);
         Self { key, path: path.to_owned(), compression, hash: OnceLock::new() }
     }
 

@@ -114,7 +114,7 @@ fn write_all<W: Write + Seek>(
                 Content::File(path, hash) => {
                     let bytes = fs::read(path).map_err(Error::io("read", path))?;
                     // The store is found again by the hash, so it must not hold another content.
-                    if hash.is_some_and(|hash| hash != Fnv128::of(&bytes)) {
+                    if hash.is_some_and(|hash| hash != Fnv128::hash(&bytes)) {
                         let rule = "changed while it was being read";
                         return Err(source.fault(&item.name, rule));
                     }

@@ -90,7 +90,7 @@ impl Header {
 
 impl StoreHeader for Header {
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let fields = Fields::of(bytes, *MAGIC, VERSION)?;
+        let fields = Fields::from_bytes(bytes, *MAGIC, VERSION)?;
         if fields.u32(52) != header_crc(bytes) {
             return None;
         }

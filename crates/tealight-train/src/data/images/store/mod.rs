@@ -47,7 +47,7 @@ pub(super) struct Options {
 impl PictureStore {
     /// The pictures of a source, read from the cache or decoded. `cache` returns the folder; it is not called for
     /// drawn pictures.
-    pub(super) fn of(
+    pub(super) fn from_source(
         source: &dyn Source,
         options: Options,
         cache: impl FnOnce() -> Result<PathBuf>,

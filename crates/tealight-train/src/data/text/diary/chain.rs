@@ -47,7 +47,7 @@ pub enum Place {
 
 impl Place {
     /// The place of day `day`, counted from 0, of at least two.
-    pub(super) fn of(day: usize, n_days: usize) -> Self {
+    pub(super) fn from_day(day: usize, n_days: usize) -> Self {
         match day {
             0 => Self::First,
             day if day + 1 == n_days => Self::Last,
@@ -72,7 +72,7 @@ pub(super) struct Neighbours {
 
 impl Neighbours {
     /// The neighbours of day `day` in a sequence of days.
-    pub(super) fn of(days: &[u8], day: usize) -> Self {
+    pub(super) fn from_days(days: &[u8], day: usize) -> Self {
         let before = day.checked_sub(1).map(|before| days[before]);
         Self { before, after: days.get(day + 1).copied() }
     }
@@ -168,7 +168,7 @@ mod tests {
                 expected.accuracy += p.iter().copied().fold(0., f64::max);
                 expected.cross_entropy -= p.iter().map(|p| p * (p / total).ln()).sum::<f64>();
             }
-            let limit = chain.limit(Place::of(day, N_DAYS));
+            let limit = chain.limit(Place::from_day(day, N_DAYS));
             assert!((limit.accuracy - expected.accuracy).abs() < TOLERANCE, "day {day}");
             assert!((limit.cross_entropy - expected.cross_entropy).abs() < TOLERANCE, "day {day}");
         }

@@ -66,8 +66,8 @@ impl Diary {
             language,
             weather: document.weather[day],
             answer: language.weather_words()[usize::from(days[day])],
-            place: Place::of(day, days.len()),
-            optimal: self.chain.posterior(Neighbours::of(&days, day)),
+            place: Place::from_day(day, days.len()),
+            optimal: self.chain.posterior(Neighbours::from_days(&days, day)),
         }
     }
 }

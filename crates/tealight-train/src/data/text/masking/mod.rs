@@ -98,7 +98,11 @@ impl Masking {
     /// If the settings are out of range, or the tokenizer has no mask token or only special tokens.
     pub fn new(config: &Config, tokenizer: &Tokenizer, seed: u64) -> Result<Self> {
         config.validate()?;
-        Ok(Self { config: config.clone(), seed, vocabulary: Vocabulary::of(tokenizer)? })
+        Ok(Self {
+            config: config.clone(),
+            seed,
+            vocabulary: Vocabulary::from_tokenizer(tokenizer)?,
+        })
     }
 
     /// Masks sequences for training; `first` is the place of the first one in the endless sequence of epochs.
@@ -140,7 +144,7 @@ struct Vocabulary {
 }
 
 impl Vocabulary {
-    fn of(tokenizer: &Tokenizer) -> Result<Self> {
+    fn from_tokenizer(tokenizer: &Tokenizer) -> Result<Self> {
         let Some(mask) = tokenizer.special().mask else {
             let message =
                 "a masked language model needs a tokenizer with a mask token ([MASK], <mask>)";

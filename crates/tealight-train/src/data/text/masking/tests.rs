@@ -12,7 +12,7 @@ fn masking(config: &Config) -> Masking {
     Masking { config: config.clone(), seed: 17, vocabulary }
 }
 
-fn of(unit: Unit) -> Config {
+fn with_unit(unit: Unit) -> Config {
     Config { unit, ..Config::default() }
 }
 
@@ -32,7 +32,7 @@ const UNITS: [Unit; 3] = [Unit::Token, Unit::Word, Unit::Span];
 fn about_the_share_is_chosen_whatever_the_unit() {
     for unit in UNITS {
         for (share, len) in [(0.15, 124), (0.15, 36), (0.3, 124)] {
-            let config = Config { mlm_probability: share, ..of(unit) };
+            let config = Config { mlm_probability: share, ..with_unit(unit) };
             let (masking, rows) = (masking(&config), rows(41, len));
             let n = |first| masking.train(&rows, first).labels.len() as f64;
             let ordinary = rows.ids.iter().filter(|&&id| id >= 5).count() as f64;
@@ -47,7 +47,7 @@ fn about_the_share_is_chosen_whatever_the_unit() {
 fn what_is_chosen_is_masked_replaced_or_left_in_the_shares_that_are_set() {
     for unit in UNITS {
         for (mask, random) in [(0.8, 0.1), (0.5, 0.5), (0., 0.2), (1., 0.)] {
-            let masking = masking(&Config { mask, random, ..of(unit) });
+            let masking = masking(&Config { mask, random, ..with_unit(unit) });
             let rows = rows(41, 124);
             let mut counts = [0., 0., 0.];
             for batch in 0..60 {
@@ -91,7 +91,7 @@ fn special_tokens_and_padding_are_untouched_and_never_drawn() {
 #[test]
 fn words_are_chosen_as_a_whole() {
     for unit in [Unit::Word, Unit::Span] {
-        let (masking, rows) = (masking(&of(unit)), rows(5, 124));
+        let (masking, rows) = (masking(&with_unit(unit)), rows(5, 124));
         for batch in 0..40 {
             let positions = masking.train(&rows, 5 * batch).positions;
             let is_chosen = |at: usize| positions.binary_search(&(at as u32)).is_ok();
@@ -108,9 +108,9 @@ fn words_are_chosen_as_a_whole() {
 #[test]
 fn spans_have_the_lengths_of_the_paper_where_there_is_room() {
     let words: Vec<_> = (0..20_011).map(|at| at..at + 1).collect();
-    let vocabulary = masking(&of(Unit::Span)).vocabulary;
+    let vocabulary = masking(&with_unit(Unit::Span)).vocabulary;
     let ids = vec![6; words.len()];
-    let config = Config { mlm_probability: 0.02, ..of(Unit::Span) };
+    let config = Config { mlm_probability: 0.02, ..with_unit(Unit::Span) };
     let (mut n, mut lengths) = (0., [0.; 11]);
     for index in 0..40 {
         let stream = Stream::new(index, Purpose::Data);
@@ -132,7 +132,7 @@ fn a_sequence_with_anything_to_guess_has_something_to_guess() {
     let rows = Rows::new(&[sequence(&[2, 3]), sequence(&[2, 7, 3]), sequence(&[])], 0);
     for unit in UNITS {
         for first in 0..50 {
-            let masked = masking(&of(unit)).train(&rows, first);
+            let masked = masking(&with_unit(unit)).train(&rows, first);
             assert_eq!((masked.positions, masked.labels), (vec![4], vec![7]));
         }
     }
@@ -141,13 +141,13 @@ fn a_sequence_with_anything_to_guess_has_something_to_guess() {
 #[test]
 fn masks_follow_from_seed_and_place_and_not_from_the_batch() {
     for unit in UNITS {
-        let masking = masking(&of(unit));
+        let masking = masking(&with_unit(unit));
         let (four, one) = (rows(5, 124), rows(1, 124));
         let whole = masking.train(&four, 100);
         assert_eq!(whole, masking.train(&four, 100));
         assert_ne!(whole, masking.train(&four, 105));
         assert_ne!(whole, Masking { seed: 18, ..masking }.train(&four, 100));
-        let last = self::masking(&of(unit)).train(&one, 104);
+        let last = self::masking(&with_unit(unit)).train(&one, 104);
         assert_eq!(last.ids, whole.ids[4 * four.seq_len..]);
     }
 }
@@ -155,17 +155,17 @@ fn masks_follow_from_seed_and_place_and_not_from_the_batch() {
 #[test]
 fn validation_is_masked_in_the_same_way_whatever_training_does() {
     let rows = rows(5, 124);
-    let usual = masking(&of(Unit::Token)).evaluation(&rows, 3);
+    let usual = masking(&with_unit(Unit::Token)).evaluation(&rows, 3);
     let other = Config { mlm_probability: 0.4, mask: 0., random: 0., unit: Unit::Span };
     let other = Masking { seed: 3, ..masking(&other) };
     assert_eq!(usual, other.evaluation(&rows, 3));
-    assert_ne!(usual, masking(&of(Unit::Token)).train(&rows, 3));
+    assert_ne!(usual, masking(&with_unit(Unit::Token)).train(&rows, 3));
 }
 
 #[test]
 fn text_without_words_is_not_masked_as_a_whole() {
     let ids = vec![7; 200];
-    let masking = masking(&of(Unit::Word));
+    let masking = masking(&with_unit(Unit::Word));
     let rows = Rows::new(&[Sequence { ids, segments: None }], 0);
     let counts = (0..200).map(|first| masking.train(&rows, first).labels.len());
     assert!(counts.clone().max() < Some(150));

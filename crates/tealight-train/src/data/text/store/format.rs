@@ -73,7 +73,7 @@ impl Header {
 
 impl StoreHeader for Header {
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let fields = Fields::of(bytes, *MAGIC, VERSION)?;
+        let fields = Fields::from_bytes(bytes, *MAGIC, VERSION)?;
         let width = fields.u32(12);
         if fields.u32(52) != CRC.checksum(&bytes[..52]) || ![2, 4].contains(&width) {
             return None;

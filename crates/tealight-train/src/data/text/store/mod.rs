@@ -39,7 +39,7 @@ pub struct TokenStore {
 impl TokenStore {
     /// The tokens of a corpus, read from the cache or computed. `cache` returns the folder; it is not
     /// called for a generated corpus.
-    pub fn of(
+    pub fn from_corpus(
         corpus: &dyn Corpus,
         tokenizer: &Tokenizer,
         cache: impl FnOnce() -> Result<PathBuf>,

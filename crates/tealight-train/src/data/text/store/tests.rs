@@ -68,11 +68,11 @@ impl Corpus for Listed {
 
 pub(in crate::data::text) fn in_memory(corpus: &dyn Corpus, tokenizer: &Tokenizer) -> TokenStore {
     let nowhere = || panic!("generated documents are not cached");
-    TokenStore::of(corpus, tokenizer, nowhere, &mut |_, _| ()).unwrap()
+    TokenStore::from_corpus(corpus, tokenizer, nowhere, &mut |_, _| ()).unwrap()
 }
 
 fn cached(corpus: &dyn Corpus, tokenizer: &Tokenizer, cache: &TempDir) -> Result<TokenStore> {
-    TokenStore::of(corpus, tokenizer, || Ok(cache.path().join("inner")), &mut |_, _| ())
+    TokenStore::from_corpus(corpus, tokenizer, || Ok(cache.path().join("inner")), &mut |_, _| ())
 }
 
 fn document(store: &TokenStore, document: u64) -> Vec<u32> {
@@ -196,7 +196,7 @@ fn an_error_in_the_text_leaves_nothing_behind() {
 
 fn in_memory_error(corpus: &dyn Corpus) -> String {
     let nowhere = || panic!("generated documents are not cached");
-    let store = TokenStore::of(corpus, &tokenizer("x"), nowhere, &mut |_, _| ());
+    let store = TokenStore::from_corpus(corpus, &tokenizer("x"), nowhere, &mut |_, _| ());
     store.unwrap_err().to_string()
 }
 
@@ -217,7 +217,7 @@ fn long_files_are_tokenised_as_if_at_once() {
     let tokenizer = tokenizer("word 0123456789\n");
     let mut reports = Vec::new();
     let folder = || Ok(cache.path().join("inner"));
-    let store = TokenStore::of(&corpus, &tokenizer, folder, &mut |stage, progress| {
+    let store = TokenStore::from_corpus(&corpus, &tokenizer, folder, &mut |stage, progress| {
         reports.push((stage, progress));
     });
     let store = store.unwrap();

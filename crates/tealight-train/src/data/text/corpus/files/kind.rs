@@ -21,9 +21,9 @@ pub(crate) enum Format {
 
 impl FileKind {
     /// `None` for a file that a corpus cannot read.
-    pub(crate) fn of(path: &Path) -> Option<Self> {
+    pub(crate) fn from_path(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
-        let (name, compression) = Compression::of(&name);
+        let (name, compression) = Compression::from_name(&name);
         let (_, ending) = name.rsplit_once('.')?;
         let format = match ending {
             "txt" => Format::Text,
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn endings_say_what_is_in_a_file() {
         let kind = |name| {
-            FileKind::of(Path::new(name))
+            FileKind::from_path(Path::new(name))
                 .map(|FileKind { format, compression }| (format, compression))
         };
         assert_eq!(kind("a/b.txt"), Some((Format::Text, Compression::None)));

@@ -19,7 +19,7 @@ pub(crate) fn expand(
     let mut files = Vec::new();
     for path in paths {
         for file in expand_one(key, path)? {
-            let Some(kind) = FileKind::of(&file) else {
+            let Some(kind) = FileKind::from_path(&file) else {
                 let rule = format!("has an unknown extension: expected {EXTENSIONS}");
                 return Err(Error::config([key], format!("`{}` {rule}", file.display())));
             };
@@ -83,7 +83,7 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>> {
             }
             if kind.is_dir() {
                 folders.push(path); // Links to folders are not followed: they may form cycles.
-            } else if path.is_file() && FileKind::of(&path).is_some() {
+            } else if path.is_file() && FileKind::from_path(&path).is_some() {
                 files.push(path);
             }
         }
