@@ -12,6 +12,11 @@ use crate::params::init::{InitConfig, Initializer};
 use crate::patches::PatchesConfig;
 use crate::position::{AttentionNeeds, PositionConfig};
 
+/// The largest count, width or length of a model. The longest published contexts have a million positions.
+pub const MAX_SIZE: usize = 1 << 20;
+/// The largest number of layers: each has many small tensors, whatever its width.
+pub const MAX_LAYERS: usize = 10_000;
+
 settings! {
     /// `[model]`, without the sizes that the data determine (`vocab_size`, `n_features`, `n_classes`).
     pub struct ModelConfig {

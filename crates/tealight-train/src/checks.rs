@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 
 /// The largest integer in `[model]`, the largest batch, and the longest sequence of tokens.
-pub(crate) const MAX_SIZE: u64 = 1 << 20;
+pub(crate) const MAX_SIZE: u64 = tealight_model::config::MAX_SIZE as u64;
 
 /// Refuses a `value` of `key` that is not valid. The message is the key, the value and the `rule`.
 pub(crate) fn check<T: Copy + Display>(

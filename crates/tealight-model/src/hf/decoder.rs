@@ -85,7 +85,7 @@ pub(super) fn read(
     let std = keys.number("initializer_range", 0.02)?;
     let config = ModelConfig {
         d_model,
-        n_layers: keys.size("num_hidden_layers", 32)?,
+        n_layers: keys.n_layers("num_hidden_layers", 32)?,
         n_heads,
         head_dim: head_dim.filter(|dim| dim.checked_mul(n_heads) != Some(d_model)),
         max_seq_len: Some(max_seq_len),

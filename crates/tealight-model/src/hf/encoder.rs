@@ -55,7 +55,7 @@ pub(super) fn read(
 ) -> HfResult<(ModelConfig, MaskedLmSpec, SpecialIds)> {
     read_common(keys)?;
     let d_model = keys.size(names.d_model, 768)?;
-    let n_layers = keys.size(names.n_layers.0, names.n_layers.1)?;
+    let n_layers = keys.n_layers(names.n_layers.0, names.n_layers.1)?;
     let n_heads = keys.size(names.n_heads, 12)?;
     let d_ff = Some(keys.size(names.d_ff, 3072)?);
     let max_seq_len = keys.size("max_position_embeddings", names.max_positions)?;

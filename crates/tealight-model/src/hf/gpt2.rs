@@ -61,7 +61,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     let attention = softmax::Config { score, ..softmax::Config::default() };
     let config = ModelConfig {
         d_model: keys.size("n_embd", 768)?,
-        n_layers: keys.size("n_layer", 12)?,
+        n_layers: keys.n_layers("n_layer", 12)?,
         n_heads: keys.size("n_head", 12)?,
         max_seq_len: Some(n_positions),
         causal: true,

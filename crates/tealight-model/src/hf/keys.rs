@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{HfError, HfResult};
+use crate::config::{MAX_LAYERS, MAX_SIZE};
 use crate::layers::feed_forward::Activation;
 
 /// Keys without effect on the forward pass of a language model: metadata, settings of other heads, and of
@@ -87,19 +88,48 @@ impl Keys {
 
     /// A count or a width that may be `null`, or absent.
     pub(super) fn optional_size(&mut self, key: &str) -> HfResult<Option<usize>> {
-        let size = |value: &Value| Some(Some(value.as_u64()?.try_into().ok()?));
-        self.read(key, "must be a whole number", size, None)
+        self.size_up_to(key, MAX_SIZE)
+    }
+
+    /// A number of layers.
+    pub(super) fn n_layers(&mut self, key: &str, default: usize) -> HfResult<usize> {
+        Ok(self.optional_n_layers(key)?.unwrap_or(default))
+    }
+
+    /// A number of layers that may be `null`, or absent.
+    pub(super) fn optional_n_layers(&mut self, key: &str) -> HfResult<Option<usize>> {
+        self.size_up_to(key, MAX_LAYERS)
+    }
+
+    /// A size of at most `max`, so that whoever reads it may allocate as much.
+    fn size_up_to(&mut self, key: &str, max: usize) -> HfResult<Option<usize>> {
+        let number = |value: &Value| value.as_u64().map(Some);
+        let Some(size) = self.read(key, "must be a whole number", number, None)? else {
+            return Ok(None);
+        };
+        match usize::try_from(size) {
+            Ok(size) if size <= max => Ok(Some(size)),
+            _ => {
+                let path = &self.path;
+                Err(HfError::Config(format!("`{path}{key}` = {size} must be at most {max}")))
+            }
+        }
     }
 
     /// A length that two axes share, or a list of both: rows, then columns.
     pub(super) fn pair(&mut self, key: &str, default: usize) -> HfResult<[usize; 2]> {
-        let size = |value: &Value| usize::try_from(value.as_u64()?).ok();
+        let size = |value: &Value| usize::try_from(value.as_u64()?).ok().filter(|n| *n <= MAX_SIZE);
         let pair = |value: &Value| match value.as_array().map(Vec::as_slice) {
             Some([rows, columns]) => Some([size(rows)?, size(columns)?]),
             Some(_) => None,
             None => Some([size(value)?; 2]),
         };
-        self.read(key, "must be a whole number, or a list of two", pair, [default; 2])
+        self.read(
+            key,
+            &format!("must be a whole number of at most {MAX_SIZE}, or a list of two"),
+            pair,
+            [default; 2],
+        )
     }
 
     /// Whether the value is `null`.

@@ -60,8 +60,8 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     let d_model = keys.size("d_model", 512)?;
     let n_heads = keys.size("num_heads", 8)?;
     let head_dim = keys.size("d_kv", 64)?;
-    let n_encoder_layers = keys.size("num_layers", 6)?;
-    let n_layers = keys.optional_size("num_decoder_layers")?.unwrap_or(n_encoder_layers);
+    let n_encoder_layers = keys.n_layers("num_layers", 6)?;
+    let n_layers = keys.optional_n_layers("num_decoder_layers")?.unwrap_or(n_encoder_layers);
     let tied_output = read_output(keys)?;
     let feed_forward = read_feed_forward(keys)?;
     let softmax = softmax::Config { score: Score::Dot, ..softmax::Config::default() };

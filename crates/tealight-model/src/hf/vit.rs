@@ -68,7 +68,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     let dropouts = ["hidden_dropout_prob", "attention_probs_dropout_prob"];
     let config = ModelConfig {
         d_model: keys.size("hidden_size", 768)?,
-        n_layers: keys.size("num_hidden_layers", 12)?,
+        n_layers: keys.n_layers("num_hidden_layers", 12)?,
         n_heads: keys.size("num_attention_heads", 12)?,
         dropout: keys.dropout_with_default(&dropouts, 0.)?,
         norm_placement: NormPlacement::Pre,

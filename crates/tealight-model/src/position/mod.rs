@@ -99,20 +99,33 @@ impl PositionSpec {
     /// Where the patches are among the positions.
     ///
     /// # Errors
-    /// If the inputs are no pictures, which alone have positions of this `kind`.
-    fn grid_of(&self, kind: &str) -> BuildResult<Grid> {
-        self.grid.ok_or_else(|| {
-            let key = "model.position.kind";
-            let message = format!(
-                "`{key}` = \"{kind}\" needs pictures: the inputs of this task have no rows and columns"
-            );
-            BuildError::config([key], message)
-        })
+    /// If the inputs are no pictures, which alone have positions of this `kind`, or if `width` numbers for each position
+    /// are more than [`MAX_GRID_TABLE`].
+    fn grid_of(&self, kind: &str, width: usize) -> BuildResult<Grid> {
+        let key = "model.position.kind";
+        let refused =
+            |rule: String| BuildError::config([key], format!("`{key}` = \"{kind}\" {rule}"));
+        let Some(grid) = self.grid else {
+            let rule = "needs pictures: the inputs of this task have no rows and columns";
+            return Err(refused(rule.to_owned()));
+        };
+        let n = grid.n_tokens();
+        if n.saturating_mul(width) > MAX_GRID_TABLE {
+            return Err(refused(format!(
+                "needs a table of {n} positions and {width} columns, and at most {MAX_GRID_TABLE} numbers are computed: \
+                 larger patches give fewer positions"
+            )));
+        }
+        Ok(grid)
     }
 }
 
 /// The most positions whose constants are precomputed; those of later positions are computed on demand.
 const MAX_TABLE_LEN: usize = 8192;
+/// The most numbers of such a table: 64 MiB in f64, 8192 positions of a model with 1024 features.
+const MAX_TABLE: usize = 1 << 23;
+/// The most numbers of a table of all patches of a picture, which is computed as a whole: 2 GiB in f64.
+const MAX_GRID_TABLE: usize = 1 << 28;
 
 /// The positions of the inputs of one call.
 #[derive(Clone, Debug)]
@@ -232,5 +245,34 @@ fn constant_dtype(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_positions_has_a_limit() {
+        let grid = |side| Some(Grid { n_prefix: 0, rows: side, columns: side });
+        let spec = PositionSpec {
+            d_model: 1 << 20,
+            n_heads: 1 << 10,
+            head_dim: 1 << 10,
+            max_seq_len: 1 << 20,
+            causal: false,
+            has_padding: false,
+            grid: grid(1 << 12),
+        };
+        for kind in ["sinusoidal_2d", "rotary_2d"] {
+            let message = spec.grid_of(kind, spec.head_dim).unwrap_err().to_string();
+            assert!(message.contains("16777216 positions and 1024 columns"), "{message}");
+        }
+        let small = PositionSpec { grid: grid(1 << 5), ..spec };
+        assert!(small.grid_of("rotary_2d", small.head_dim).is_ok());
+        let vb = VarBuilder::zeros(DType::F32, &candle_core::Device::Cpu);
+        // 8192 positions would be 64 GiB.
+        let config = PositionConfig::default_of("sinusoidal").expect("a kind");
+        assert!(config.build(&PositionSpec { grid: None, ..small }, &vb).is_ok());
     }
 }

@@ -30,7 +30,7 @@ settings! {
 
 impl PositionKind for Config {
     fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position> {
-        let grid = spec.grid_of("rotary_2d")?;
+        let grid = spec.grid_of("rotary_2d", spec.head_dim)?;
         positive("model.position.base", self.base)?;
         let head_dim = spec.head_dim;
         if !head_dim.is_multiple_of(4) {

@@ -16,7 +16,8 @@ use candle_core::{Device, Result, Tensor};
 use candle_nn::VarBuilder;
 
 use super::{
-    EmbeddingPosition, MAX_TABLE_LEN, Position, PositionKind, PositionSpec, TokenPositions,
+    EmbeddingPosition, MAX_TABLE, MAX_TABLE_LEN, Position, PositionKind, PositionSpec,
+    TokenPositions,
 };
 use crate::choice::names::names;
 use crate::choice::settings::settings;
@@ -54,9 +55,8 @@ impl PositionKind for Config {
                 ),
             ));
         }
-        let table = self
-            .table(0..spec.max_seq_len.min(MAX_TABLE_LEN), d_model, vb.device())?
-            .to_dtype(vb.dtype())?;
+        let n_rows = spec.max_seq_len.min(MAX_TABLE_LEN).min(MAX_TABLE / d_model.max(1));
+        let table = self.table(0..n_rows, d_model, vb.device())?.to_dtype(vb.dtype())?;
         Ok(Position::from_embedding(Sinusoidal { config: self.clone(), table }))
     }
 }

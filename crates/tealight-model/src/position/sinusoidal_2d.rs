@@ -27,7 +27,7 @@ settings! {
 
 impl PositionKind for Config {
     fn build(&self, spec: &PositionSpec, vb: &VarBuilder<'_>) -> BuildResult<Position> {
-        let grid = spec.grid_of("sinusoidal_2d")?;
+        let grid = spec.grid_of("sinusoidal_2d", spec.d_model)?;
         positive("model.position.base", self.base)?;
         let d_model = spec.d_model;
         if !d_model.is_multiple_of(4) {

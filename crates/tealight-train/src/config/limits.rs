@@ -1,6 +1,7 @@
 //! Refuses sizes that no machine can hold, by key, before anything is allocated.
 
 use serde_json::Value;
+use tealight_model::config::MAX_LAYERS;
 use tealight_model::cost::Estimate;
 use tealight_model::{ConfigFault, ModelConfig};
 
@@ -8,8 +9,6 @@ use super::RunConfig;
 use crate::checks::{MAX_SIZE, at_most};
 use crate::error::{Error, Result};
 
-/// The largest number of blocks: each has many small tensors, whatever its width.
-const MAX_LAYERS: usize = 10_000;
 /// The most scalars in the parameters, or in the activations of a batch: 4 TiB of f32.
 pub(super) const MAX_SCALARS: f64 = (1_u64 << 40) as f64;
 

@@ -13,6 +13,7 @@ use tealight_model::{BuildError, ModelSpec};
 
 use super::weight_files::{WeightFiles, read_json_text};
 use super::without_backtrace;
+use crate::config::limits;
 use crate::data::text::tokenizer::{self, Tokenizer};
 use crate::error::{Error, Result};
 use crate::storage::files;
@@ -54,6 +55,7 @@ impl HfFolder {
         if description.may_classify(files.names()) {
             description = hf::describe_classifier(&text).map_err(in_file(&config))?;
         }
+        limits::check_model(&description.config).map_err(|error| super::in_file(error, &config))?;
         description.notes.extend(inferred);
         let (origin, left_out) = (files.origin.clone(), files.left_out());
         let weights = description.rename(files.read()?).map_err(in_file(&origin))?;

@@ -204,3 +204,65 @@ fn a_key_that_is_unknown_is_noted_and_a_wrong_value_is_refused() {
         copy.assert_refused("config.json", &["`model_type` = \"mamba\" is unknown"]);
     }
 }
+
+/// What a stranger may write in place of any value.
+fn strange_values() -> Vec<Value> {
+    let numbers = [i64::MIN, -1, 0, 1, 7, 1 << 20, (1 << 20) + 1, 10_000_000_000, i64::MAX];
+    let mut values: Vec<Value> = numbers.map(Value::from).into();
+    values.extend([json!(u64::MAX), json!(1e308), json!(-0.5), json!(0.5), json!(null)]);
+    values.extend([
+        json!(true),
+        json!(false),
+        json!(""),
+        json!("gelu"),
+        json!("9223372036854775807"),
+    ]);
+    values.extend([json!([]), json!([u64::MAX, u64::MAX]), json!({}), json!([[[[]]]])]);
+    let nested = (0..100).fold(json!(1), |value, _| json!([value]));
+    values.extend([nested, json!({ "rope_type": "llama3", "factor": 1e300 })]);
+    values.extend([json!("x".repeat(1 << 16)), json!(vec!["sliding_attention"; 1000])]);
+    values
+}
+
+/// A number of layers of 2^63 − 1 aborted the program, which allocated an entry for each of them.
+#[test]
+fn no_value_of_any_key_of_a_configuration_is_fatal() {
+    let mut n = 0;
+    for mut copy in copies() {
+        let keys: Vec<String> = copy.config.as_object().unwrap().keys().cloned().collect();
+        for key in &keys {
+            let before = copy.config[key].clone();
+            for value in strange_values() {
+                copy.config[key] = value;
+                let text = copy.config.to_string();
+                let _ = tealight_model::hf::describe(&text);
+                let _ = tealight_model::hf::describe_classifier(&text);
+                n += 1;
+            }
+            for huge in [json!(1 << 20), json!(i64::MAX)] {
+                copy.config[key] = huge;
+                copy.write_config(&copy.config);
+                let _ = HfFolder::open(copy.path());
+            }
+            copy.config[key] = before;
+        }
+    }
+    assert!(n > 5000, "{n}");
+}
+
+#[test]
+fn too_many_layers_are_refused_by_the_key_of_the_family() {
+    for copy in copies() {
+        let key = ["num_hidden_layers", "n_layer", "num_layers", "n_layers"]
+            .into_iter()
+            .find(|key| copy.config.get(key).is_some())
+            .expect("a number of layers");
+        for n in [10_001, 10_000_000_000, i64::MAX as u64, u64::MAX] {
+            let mut config = copy.config.clone();
+            config[key] = n.into();
+            copy.write_config(&config);
+            let rule = format!("`{key}` = {n} must be at most 10000");
+            copy.assert_refused("config.json", &[&rule]);
+        }
+    }
+}

@@ -58,7 +58,7 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     {
         keys.ignore(key);
     }
-    let n_layers = keys.size("num_hidden_layers", 22)?;
+    let n_layers = keys.n_layers("num_hidden_layers", 22)?;
     let max_seq_len = keys.size("max_position_embeddings", 8192)?;
     let std = keys.number("initializer_range", 0.02)?;
     let epsilon = keys.number("norm_eps", 1e-5)?;
