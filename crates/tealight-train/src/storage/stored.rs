@@ -14,8 +14,8 @@ use bytemuck::Pod;
 use candle_core::{Device, Tensor};
 use half::{bf16, f16};
 
-/// The most axes of a tensor, as in PyTorch.
-const MAX_RANK: usize = 64;
+/// The most axes of a tensor. Models have up to five; in a pickle, many tensors may share one long shape.
+const MAX_RANK: usize = 16;
 /// The numbers that are read at once.
 const CHUNK: usize = 1 << 16;
 
@@ -105,9 +105,20 @@ impl Extent {
 }
 
 impl Place {
-    /// The bytes of its numbers in the file, each counted once per element of the tensor.
+    /// The bytes in the file that reading takes: those of the elements, and, if they do not follow one another, of all
+    /// numbers from the first to the last as well.
     pub(crate) fn size(&self) -> u64 {
-        (self.count() * self.format.size()) as u64
+        let between = if self.is_contiguous() { 0 } else { self.span() };
+        ((self.count() + between) * self.format.size()) as u64
+    }
+
+    fn is_contiguous(&self) -> bool {
+        self.count() == 0 || contiguous(&self.shape).as_deref() == Some(&self.strides[..])
+    }
+
+    /// The numbers from the first to the last one.
+    fn span(&self) -> usize {
+        span(&self.shape, &self.strides).unwrap_or(0)
     }
 
     fn count(&self) -> usize {
@@ -120,17 +131,15 @@ impl Place {
         if self.count() == 0 {
             return Ok(Vec::new());
         }
-        let is_contiguous = contiguous(&self.shape).as_deref() == Some(&self.strides[..]);
-        if is_contiguous {
+        if self.is_contiguous() {
             return numbers(self.format, self.count(), reader);
         }
-        let n = span(&self.shape, &self.strides).unwrap_or(0);
-        Ok(self.gather(&numbers(self.format, n, reader)?))
+        self.gather(&numbers(self.format, self.span(), reader)?)
     }
 
     /// The elements in the order of the axes.
-    fn gather(&self, numbers: &[f32]) -> Vec<f32> {
-        let mut gathered = Vec::with_capacity(self.count());
+    fn gather(&self, numbers: &[f32]) -> io::Result<Vec<f32>> {
+        let mut gathered = with_room(self.count())?;
         let mut index = vec![0; self.shape.len()];
         let mut at = 0;
         for _ in 0..self.count() {
@@ -145,7 +154,7 @@ impl Place {
                 index[axis] = 0;
             }
         }
-        gathered
+        Ok(gathered)
     }
 }
 
@@ -189,6 +198,13 @@ fn span(shape: &[usize], strides: &[usize]) -> Option<usize> {
     shape.iter().zip(strides).try_fold(1, far)
 }
 
+/// An empty vector with room for `n` elements.
+fn with_room<T>(n: usize) -> io::Result<Vec<T>> {
+    let mut elements = Vec::new();
+    elements.try_reserve_exact(n)?;
+    Ok(elements)
+}
+
 fn numbers(format: Format, n: usize, reader: &mut impl Read) -> io::Result<Vec<f32>> {
     match format {
         Format::F16 => converted(n, reader, f16::to_f32),
@@ -199,12 +215,15 @@ fn numbers(format: Format, n: usize, reader: &mut impl Read) -> io::Result<Vec<f
 }
 
 /// Reads `n` numbers of type `T`, some at a time.
-fn converted<T: Pod>(
+///
+/// # Errors
+/// If the reader fails or ends, or if there is not enough memory for `n` numbers.
+pub(super) fn converted<T: Pod, U>(
     n: usize,
     reader: &mut impl Read,
-    convert: impl Fn(T) -> f32,
-) -> io::Result<Vec<f32>> {
-    let mut converted = Vec::with_capacity(n);
+    convert: impl Fn(T) -> U,
+) -> io::Result<Vec<U>> {
+    let mut converted = with_room(n)?;
     let mut buffer = vec![T::zeroed(); n.min(CHUNK)];
     while converted.len() < n {
         let part = &mut buffer[..CHUNK.min(n - converted.len())];
@@ -259,7 +278,7 @@ mod tests {
             assert!(error.ends_with("does not lie in its storage of 30 numbers"), "{error}");
         }
         assert!(extent.view(0, &[2], &[]).unwrap_err().contains("1 axes and 0 strides"));
-        assert!(extent.view(0, &[1; 65], &[1; 65]).is_err());
+        assert!(extent.view(0, &[1; 17], &[1; 17]).is_err());
         assert!(extent.whole(&[usize::MAX, usize::MAX, 2]).is_err());
     }
 

@@ -7,9 +7,12 @@ use super::value::{Node, Pickle, Value};
 
 /// The largest number of nodes, of entries of the memo, and of values on the stack. `torch.save` writes about
 /// ten nodes per tensor.
-const MAX_VALUES: usize = 1 << 20;
+const MAX_VALUES: usize = 1 << 19;
+/// The largest number of elements of all tuples, lists and dictionaries together. A remembered value takes two bytes
+/// to add once more, so the size of the pickle limits them too little.
+const MAX_ELEMENTS: usize = 1 << 21;
 /// The largest number of bytes of a pickle.
-const MAX_BYTES: u64 = 1 << 26;
+pub(crate) const MAX_BYTES: u64 = 1 << 26;
 /// The longest text: the name of a tensor.
 const MAX_TEXT: usize = 1 << 14;
 /// The longest full name of a global.
@@ -51,13 +54,19 @@ pub(crate) enum PickleError {
 
 type Result<T, E = PickleError> = std::result::Result<T, E>;
 
-/// Reads one pickle, up to its end mark and not beyond. `globals` are the full names that it may ask for, besides
-/// `collections.OrderedDict`, which becomes an empty dictionary.
-pub(crate) fn read(reader: &mut impl Read, globals: &[&'static str]) -> Result<Pickle> {
+/// Reads one pickle of at most `max_bytes`, up to its end mark and not beyond. `globals` are the full names that it may
+/// ask for, besides `collections.OrderedDict`, which becomes an empty dictionary.
+pub(crate) fn read(
+    reader: &mut impl Read,
+    globals: &[&'static str],
+    max_bytes: u64,
+) -> Result<Pickle> {
     let mut machine = Machine {
         reader,
         at: 0,
+        max_bytes,
         globals,
+        n_elements: 0,
         nodes: Vec::new(),
         stack: Vec::new(),
         marks: Vec::new(),
@@ -77,7 +86,11 @@ struct Machine<'a, R> {
     reader: &'a mut R,
     /// Bytes that were read.
     at: u64,
+    /// The most bytes that are read.
+    max_bytes: u64,
     globals: &'a [&'static str],
+    /// Elements of all tuples, lists and dictionaries.
+    n_elements: usize,
     nodes: Vec<Node>,
     stack: Vec<Value>,
     /// Heights of the stack.
@@ -138,7 +151,7 @@ impl<R: Read> Machine<'_, R> {
         let Some(given) = bytes.get_mut(..len) else {
             return Err(self.rule(format!("an integer has {len} bytes, and at most 16 are read")));
         };
-        fill(self.reader, &mut self.at, given)?;
+        self.fill(given)?;
         let is_negative = given.last().is_some_and(|highest| highest & 0x80 != 0);
         if is_negative {
             bytes[len..].fill(0xff);
@@ -154,7 +167,7 @@ impl<R: Read> Machine<'_, R> {
             );
         }
         let mut bytes = vec![0; len];
-        fill(self.reader, &mut self.at, &mut bytes)?;
+        self.fill(&mut bytes)?;
         match String::from_utf8(bytes) {
             Ok(text) => self.push_node(Node::Text(text)),
             Err(_) => Err(self.rule("a text is not UTF-8")),
@@ -191,11 +204,13 @@ impl<R: Read> Machine<'_, R> {
             b't' => self.pop_to_mark()?,
             _ => self.pop_many(usize::from(opcode - 0x84))?,
         };
+        self.hold(elements.len())?;
         self.push_node(Node::Tuple(elements))
     }
 
     fn append(&mut self, opcode: u8) -> Result<()> {
         let new = if opcode == b'a' { self.pop_many(1)? } else { self.pop_to_mark()? };
+        self.hold(new.len())?;
         match self.top_node()? {
             Some(Node::List(elements)) => elements.extend(new),
             _ => return Err(self.rule("what is appended to is not a list")),
@@ -205,6 +220,7 @@ impl<R: Read> Machine<'_, R> {
 
     fn insert(&mut self, opcode: u8) -> Result<()> {
         let new = if opcode == b's' { self.pop_many(2)? } else { self.pop_to_mark()? };
+        self.hold(new.len())?;
         let (pairs, rest) = new.as_chunks::<2>();
         if !rest.is_empty() {
             return Err(self.rule("a dictionary gets a key without a value"));
@@ -212,6 +228,17 @@ impl<R: Read> Machine<'_, R> {
         match self.top_node()? {
             Some(Node::Dict(dict)) => dict.extend(pairs.iter().map(|[key, value]| (*key, *value))),
             _ => return Err(self.rule("what gets a key is not a dictionary")),
+        }
+        Ok(())
+    }
+
+    /// Counts `n` elements that a tuple, a list or a dictionary is about to hold.
+    fn hold(&mut self, n: usize) -> Result<()> {
+        self.n_elements += n;
+        if self.n_elements > MAX_ELEMENTS {
+            return Err(self.rule(format!(
+                "the tuples, lists and dictionaries have more than {MAX_ELEMENTS} elements"
+            )));
         }
         Ok(())
     }
@@ -326,31 +353,30 @@ impl<R: Read> Machine<'_, R> {
 
     fn bytes<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut bytes = [0; N];
-        fill(self.reader, &mut self.at, &mut bytes)?;
+        self.fill(&mut bytes)?;
         Ok(bytes)
     }
 
     fn rule(&self, rule: impl Into<String>) -> PickleError {
         PickleError::Rule { at: self.at, rule: rule.into() }
     }
-}
 
-/// Reads all of `bytes`, and adds their number to `at`.
-fn fill(reader: &mut impl Read, at: &mut u64, bytes: &mut [u8]) -> Result<()> {
-    let end = *at + bytes.len() as u64;
-    if end > MAX_BYTES {
-        let rule = format!("it has more than {MAX_BYTES} bytes");
-        return Err(PickleError::Rule { at: *at, rule });
-    }
-    match reader.read_exact(bytes) {
-        Ok(()) => {
-            *at = end;
-            Ok(())
+    /// Reads all of `bytes`.
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<()> {
+        let end = self.at + bytes.len() as u64;
+        if end > self.max_bytes {
+            return Err(self.rule(format!("it has more than {} bytes", self.max_bytes)));
         }
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            Err(PickleError::CutOff { at: *at })
+        match self.reader.read_exact(bytes) {
+            Ok(()) => {
+                self.at = end;
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(PickleError::CutOff { at: self.at })
+            }
+            Err(error) => Err(error.into()),
         }
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -361,7 +387,7 @@ mod tests {
     const KNOWN: &[&str] = &["torch.f"];
 
     fn load(bytes: &[u8]) -> Result<Pickle> {
-        read(&mut &*bytes, KNOWN)
+        read(&mut &*bytes, KNOWN, MAX_BYTES)
     }
 
     fn message(bytes: &[u8]) -> String {
@@ -480,6 +506,6 @@ mod tests {
         let memo: Vec<u8> = std::iter::once(b'N').chain(places).collect();
         assert!(message(&memo).contains("the memo has more than"));
         let endless = &mut std::io::repeat(b'N').chain(io::empty());
-        assert!(read(&mut endless.take(MAX_BYTES * 2), KNOWN).is_err());
+        assert!(read(&mut endless.take(MAX_BYTES * 2), KNOWN, MAX_BYTES).is_err());
     }
 }

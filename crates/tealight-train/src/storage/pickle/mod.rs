@@ -14,5 +14,5 @@
 mod machine;
 mod value;
 
-pub(super) use machine::{PickleError, read};
+pub(super) use machine::{MAX_BYTES, PickleError, read};
 pub(super) use value::{Pickle, Value};

@@ -8,7 +8,7 @@ use zip::{CompressionMethod, ZipArchive};
 
 use super::state::{Storage, globals};
 use super::{Storages, TorchError};
-use crate::storage::pickle::{self, Pickle, Value};
+use crate::storage::pickle::{self, MAX_BYTES, Pickle, Value};
 
 /// The first bytes of a zip archive.
 const ZIP: [u8; 4] = *b"PK\x03\x04";
@@ -20,6 +20,8 @@ const MAGIC: Value = Value::Int(0x1950_a86a_20f9_469c_fc6c);
 const VERSION: Value = Value::Int(1001);
 /// The bytes before a storage of the legacy format: its number of elements.
 const COUNT: u64 = 8;
+/// The most bytes of each of the first three pickles of the legacy format, which hold some numbers and words.
+const MAX_HEADER: u64 = 1 << 12;
 /// The most bytes of the record `byteorder` that are read.
 const MAX_ORDER: u64 = 16;
 /// The end of the name of the record with the pickle.
@@ -68,7 +70,7 @@ fn zipped(reader: &mut (impl Read + Seek), size: u64) -> Result<Container, Torch
             return Err(TorchError::rule(format!("`byteorder` is `{order}` and must be `little`")));
         }
     }
-    let pickle = pickle::read(&mut part(reader, state)?, &globals())?;
+    let pickle = pickle::read(&mut part(reader, state)?, &globals(), MAX_BYTES)?;
     let data = format!("{top}/data/");
     let storage = |(name, bytes): (&String, &Range<u64>)| {
         Some((name.strip_prefix(&data)?.to_owned(), bytes.clone()))
@@ -116,7 +118,7 @@ fn part(reader: &mut (impl Read + Seek), bytes: &Range<u64>) -> Result<impl Read
 /// The format before PyTorch 1.6.
 fn legacy(reader: &mut (impl Read + Seek), size: u64) -> Result<Container, TorchError> {
     let mut reader = BufReader::new(reader);
-    let mut header = || pickle::read(&mut reader, &[]);
+    let mut header = || pickle::read(&mut reader, &[], MAX_HEADER);
     let (magic, version, system) = (header()?, header()?, header()?);
     if magic.root != MAGIC || version.root != VERSION {
         return Err(TorchError::rule("it does not begin as a file of `torch.save`"));
@@ -127,8 +129,8 @@ fn legacy(reader: &mut (impl Read + Seek), size: u64) -> Result<Container, Torch
     if !system.dict(system.root).is_some_and(|pairs| pairs.iter().any(is_little_endian)) {
         return Err(TorchError::rule("`little_endian` must be true"));
     }
-    let pickle = pickle::read(&mut reader, &globals())?;
-    let keys = pickle::read(&mut reader, &[])?;
+    let pickle = pickle::read(&mut reader, &globals(), MAX_BYTES)?;
+    let keys = pickle::read(&mut reader, &[], MAX_BYTES)?;
     let storages = follow(&mut reader, &pickle, &keys, size)?;
     Ok(Container { pickle, storages, size })
 }

@@ -22,7 +22,7 @@ use std::ops::Range;
 use super::pickle::PickleError;
 use super::stored::{Index, Place};
 
-/// Tensors of a file may be views of the same numbers, such as a tied matrix. Together they may have this many
+/// Tensors of a file may be views of the same numbers, such as a tied matrix. To read all of them may take this many
 /// times the bytes of the file.
 const MAX_SHARING: u64 = 4;
 
@@ -61,19 +61,20 @@ pub(crate) fn index(reader: &mut (impl Read + Seek)) -> Result<Index, TorchError
     let container::Container { pickle, storages, size } = container::open(reader)?;
     let mut index = Index::new();
     let mut total = 0;
-    for (name, view) in state::views(&pickle)? {
-        let place = view.place(&storages).map_err(|rule| TorchError::of_tensor(&name, rule))?;
+    for view in state::views(&pickle)? {
+        let (name, view) = view?;
+        if index.contains_key(name) {
+            return Err(TorchError::of_tensor(name, "it is there twice"));
+        }
+        let place = view.place(&storages).map_err(|rule| TorchError::of_tensor(name, rule))?;
         total += place.as_ref().map_or(0, Place::size);
         if total > MAX_SHARING.saturating_mul(size) {
             let rule = format!(
-                "the tensors up to this one have more than {MAX_SHARING} times the bytes of the file"
+                "reading the tensors up to this one takes more than {MAX_SHARING} times the bytes of the file"
             );
-            return Err(TorchError::of_tensor(&name, rule));
+            return Err(TorchError::of_tensor(name, rule));
         }
-        if index.contains_key(&name) {
-            return Err(TorchError::of_tensor(&name, "it is there twice"));
-        }
-        index.insert(name, place);
+        index.insert(name.to_owned(), place);
     }
     Ok(index)
 }
@@ -217,7 +218,37 @@ mod tests {
         };
         assert_eq!(with(4).unwrap().len(), 4);
         let error = with(9).unwrap_err();
-        assert!(error.starts_with("tensor `w4`: the tensors up to this one have more"), "{error}");
+        assert!(error.starts_with("tensor `w4`: reading the tensors up to this one"), "{error}");
+        // Two numbers of a whole storage: all that lie between them are read.
+        let ends = View { shape: &[2], strides: &[(1 << 14) - 1], ..vector("0", 1 << 14) };
+        let with = |n: usize| {
+            let state = (0..n).fold(State::new(), |state, i| state.named(&format!("w{i}"), &ends));
+            load(&zip(&[("a/data.pkl", &state.end()), ("a/data/0", &big)]))
+        };
+        assert_eq!(with(4).unwrap().len(), 4);
+        assert!(with(9).unwrap_err().starts_with("tensor `w4`: reading"));
+    }
+
+    /// Half a megabyte became 2 GB: the long name was copied for each of its tensors before they were compared.
+    #[test]
+    fn a_name_that_is_repeated_by_the_memo_is_refused_when_it_comes_again() {
+        let state = State::new().named("w", &vector("0", 6)).opcodes(b"q\x01");
+        let state = state.text(&"n".repeat(1 << 14)).opcodes(b"q\x00h\x01");
+        let state = state.opcodes(b"h\x00h\x01".repeat(120_000)).end();
+        assert!(with_six(&state).unwrap_err().ends_with("it is there twice"));
+    }
+
+    #[test]
+    fn elements_that_are_repeated_by_the_memo_are_counted() {
+        let list = [&b"\x80\x02N]q\x00("[..], &b"h\x00".repeat((1 << 19) - 4), b"e."].concat();
+        assert!(with_six(&list).unwrap_err().contains("it holds a list"));
+        let part = [&b"("[..], &b"h\x00".repeat(1 << 18), b"e"].concat();
+        let list = [&b"\x80\x02]q\x00"[..], &part.repeat(9), b"."].concat();
+        let error = with_six(&list).unwrap_err();
+        assert!(error.contains("have more than 2097152 elements"), "{error}");
+        let long = [&b"\x80\x02("[..], &b"K\x01".repeat(3000), b"t."].concat();
+        let error = load(&[long, b"\x80\x02N.\x80\x02N.".to_vec()].concat()).unwrap_err();
+        assert!(error.contains("it has more than 4096 bytes"), "{error}");
     }
 
     #[test]

@@ -89,22 +89,23 @@ pub(super) struct View<'a> {
     strides: Vec<usize>,
 }
 
-/// The tensors of the state, in the order of the file.
-pub(super) fn views(pickle: &Pickle) -> Result<Vec<(String, View<'_>)>, TorchError> {
+/// The tensors of the state with their names, in the order of the file.
+pub(super) fn views(
+    pickle: &Pickle,
+) -> Result<impl Iterator<Item = Result<(&str, View<'_>), TorchError>>, TorchError> {
     let Some(pairs) = pickle.dict(pickle.root) else {
         let kind = pickle.kind(pickle.root);
         let rule = format!("it holds {kind}, and not a dictionary of tensors by name");
         return Err(TorchError::rule(rule));
     };
-    let view = |(name, value): &(Value, Value)| {
+    Ok(pairs.iter().map(move |(name, value)| {
         let name = pickle.text(*name).ok_or_else(|| {
             TorchError::rule(format!("the name of a tensor is {}", pickle.kind(*name)))
         })?;
         let view =
             View::from_value(pickle, *value).map_err(|rule| TorchError::of_tensor(name, rule))?;
-        Ok((name.to_owned(), view))
-    };
-    pairs.iter().map(view).collect()
+        Ok((name, view))
+    }))
 }
 
 impl<'a> View<'a> {
