@@ -200,13 +200,28 @@ pub enum Error {
     },
     /// Another process is writing to the directory.
     #[error(
-        "`{}` is in use by {}; two processes cannot write one run", .path.display(), holder(*.pid)
+        "`{}` is in use by {}; two processes cannot write one run", .path.display(), holder(*.pid, .host.as_deref())
     )]
     Locked {
         /// The directory.
         path: PathBuf,
-        /// Its process id, if known.
+        /// The process id of the other process, if known.
         pid: Option<u32>,
+        /// Its host, if it is not this one.
+        host: Option<String>,
+    },
+    /// The directory may be in use by a process that cannot be seen from here.
+    #[error(
+        "`{}` is in use by {}, which cannot be seen from here, and this file system has no locks; if that process has \
+         ended, remove `{}`", .path.display(), holder(*.pid, .host.as_deref()), .path.join(".lock").display()
+    )]
+    PerhapsLocked {
+        /// The directory.
+        path: PathBuf,
+        /// The process id of the other process, if known.
+        pid: Option<u32>,
+        /// Its host, if it is not this one.
+        host: Option<String>,
     },
     /// The content of a file cannot be used.
     #[error("`{}`: {rule}", .path.display())]
@@ -312,17 +327,18 @@ impl Error {
         Self::Damaged { path: path.to_owned(), what: what.into() }
     }
 
-    /// Whether a file of a checkpoint is missing, truncated or changed, so that an earlier checkpoint should be
-    /// tried. A newer format version or a read error is not damage.
+    /// Whether a file of a checkpoint is missing, truncated, changed, or cannot be read because of the disk, so that an
+    /// earlier checkpoint should be tried. A newer format version or a missing permission is not damage.
     pub fn is_damage(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::Damaged { .. }
-                | Self::Size { .. }
-                | Self::Json { .. }
-                | Self::Safetensors { .. }
-                | Self::NotACheckpoint { .. }
-        )
+            | Self::Size { .. }
+            | Self::Json { .. }
+            | Self::Safetensors { .. }
+            | Self::NotACheckpoint { .. } => true,
+            Self::Io { source, .. } => is_of_the_disk(source),
+            _ => false,
+        }
     }
 
     /// Adds the action and the path to an error of the operating system.
@@ -385,8 +401,23 @@ fn cache_name(folder: Option<&Path>) -> String {
     format!("the local cache of Hugging Face{folder}")
 }
 
-fn holder(pid: Option<u32>) -> String {
-    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+/// Whether the disk has lost what a file holds: an input or output error, or a damaged file system.
+#[cfg(unix)]
+fn is_of_the_disk(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+
+    matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::BADMSG | Errno::NXIO))
+}
+
+/// Whether the disk has lost what a file holds: `ERROR_IO_DEVICE`.
+#[cfg(not(unix))]
+fn is_of_the_disk(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(1117)
+}
+
+fn holder(pid: Option<u32>, host: Option<&str>) -> String {
+    let process = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+    host.map_or_else(|| process.clone(), |host| format!("{process} on `{host}`"))
 }
 
 /// What to ask for while a run has checkpoints, but no best one.
@@ -402,6 +433,19 @@ fn list(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn an_error_of_the_disk_is_damage_and_a_missing_permission_is_not() {
+        use rustix::io::Errno;
+
+        let is_damage = |errno: Errno| {
+            let error = io::Error::from_raw_os_error(errno.raw_os_error());
+            Error::io("read", Path::new("step-000005/state.json"))(error).is_damage()
+        };
+        assert!(is_damage(Errno::IO) && is_damage(Errno::BADMSG));
+        assert!(!is_damage(Errno::ACCESS) && !is_damage(Errno::MFILE));
+    }
 
     #[test]
     fn messages_name_the_thing_and_the_rule() {

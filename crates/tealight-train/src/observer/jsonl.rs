@@ -18,8 +18,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::fs::File;
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
@@ -28,7 +28,7 @@ use serde_json::{Map, Value};
 
 use super::{Event, Observer, StepReport};
 use crate::error::{BadStepReport, Error, Result, StepFault, StepQuantity};
-use crate::storage::files;
+use crate::storage::{disk, files};
 
 /// The keys that measure time. Only these differ between two runs of the same configuration.
 pub const THROUGHPUT_KEYS: [&str; 2] = ["examples_per_second", "tokens_per_second"];
@@ -46,8 +46,7 @@ pub(super) struct Lines {
 impl Lines {
     /// Opens `path` for appending; creates it if it does not exist.
     pub(super) fn append(path: &Path) -> Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path);
-        let file = file.map_err(Error::io("open", path))?;
+        let file = disk::append(path).map_err(Error::io("open", path))?;
         files::sync_directory(path.parent().unwrap_or(Path::new("")))?;
         Ok(Self { file, path: path.to_owned() })
     }
@@ -56,7 +55,7 @@ impl Lines {
     pub(super) fn write(&mut self, line: &impl Serialize) -> Result<()> {
         let mut bytes = serde_json::to_vec(line).map_err(Error::json(&self.path))?;
         bytes.push(b'\n');
-        self.file.write_all(&bytes).map_err(Error::io("write", &self.path))
+        disk::write_all(&mut self.file, &bytes, &self.path).map_err(Error::io("write", &self.path))
     }
 
     /// Removes the lines after `step`, as [`cut_after`] does.
@@ -69,7 +68,7 @@ impl Lines {
 
     /// Waits until all lines are on the disk.
     pub(super) fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(Error::io("write", &self.path))
+        disk::sync(&self.file, &self.path).map_err(Error::io("write", &self.path))
     }
 }
 
@@ -253,7 +252,7 @@ impl Tail {
     /// The bytes of the file from `start` on; none if there is no file.
     fn bytes_from(&self, start: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let mut file = match File::open(&self.path) {
+        let mut file = match disk::open(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(bytes),
             file => file.map_err(Error::io("open", &self.path))?,
         };
@@ -323,6 +322,7 @@ struct Position {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::disk::fault::{Fault, at};
 
     fn report(step: u64, loss: f64, metrics: &BTreeMap<String, f64>) -> Event<'_> {
         Event::Step(StepReport {
@@ -351,6 +351,37 @@ mod tests {
             \"examples_per_second\":3.0,\"tokens_per_second\":96.0,\"accuracy\":0.5}\n\
             {\"step\":7,\"split\":\"validation\",\"accuracy\":0.5,\"loss\":9.0}\n";
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_power_cut_at_any_call_loses_no_line_of_a_step_that_is_saved() {
+        for n in 0.. {
+            let directory = tempfile::tempdir().unwrap();
+            let (path, saved) =
+                (directory.path().join("metrics.jsonl"), directory.path().join("saved"));
+            let metrics = BTreeMap::new();
+            let run = || {
+                let mut lines = JsonLines::append(&path)?;
+                for step in 1..=4 {
+                    lines.observe(&report(step, 0.5, &metrics))?;
+                    lines.observe(&Event::CheckpointSaving { step })?;
+                    files::replace(&saved, step.to_string().as_bytes())?;
+                }
+                Ok::<_, Error>(())
+            };
+            let (result, is_reached) = at(n, Fault::PowerCut, run);
+            let last = std::fs::read_to_string(&saved).map_or(0, |step| step.parse().unwrap());
+            cut_after(&path, last, 0).unwrap();
+            let steps: Vec<u64> = if path.exists() { read(&path).unwrap() } else { Vec::new() }
+                .into_iter()
+                .map(|entry| entry.step)
+                .collect();
+            assert_eq!(steps, (1..=last).collect::<Vec<_>>(), "call {n}");
+            if !is_reached {
+                assert!(result.is_ok() && last == 4);
+                return;
+            }
+        }
     }
 
     #[test]

@@ -251,7 +251,7 @@ impl<'a> CheckpointFiles<'a> {
     ) -> Result<T> {
         let path = require(self.directory, name)?;
         let io = || Error::io("read", &path);
-        let file = File::open(&path).map_err(io())?;
+        let file = files::open(&path)?;
         let size = file.metadata().map_err(io())?.len();
         let mut reader = DigestReader::new(file);
         let content = read(&path, size, &mut reader);

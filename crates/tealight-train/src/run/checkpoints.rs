@@ -13,6 +13,7 @@ use std::str::FromStr;
 use candle_core::Device;
 
 use super::checkpoint::{self, Checkpoint};
+use super::lock::{Lock, Owner};
 use super::{RunDirectory, entry_names, numbered_path};
 use crate::config::Select;
 use crate::error::{Error, Result};
@@ -110,17 +111,32 @@ pub struct DamagedCheckpoint {
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     directory: PathBuf,
+    /// Who may write them; `None` if that is not checked.
+    owner: Option<Owner>,
 }
 
 impl Checkpoints {
     /// The checkpoints in `directory`.
     pub fn new(directory: PathBuf) -> Self {
-        Self { directory }
+        Self { directory, owner: None }
+    }
+
+    /// The checkpoints of a run that this process has locked: before it writes or removes one, it checks that no other
+    /// process has taken the `lock` since.
+    #[must_use]
+    pub fn owned_by(self, lock: &Lock) -> Self {
+        Self { owner: Some(lock.owner()), ..self }
+    }
+
+    fn check_owner(&self) -> Result<()> {
+        self.owner.as_ref().map_or(Ok(()), Owner::check)
     }
 
     /// Writes a checkpoint, marks it `latest`, and returns its directory. An existing checkpoint of the same
     /// step is replaced.
     pub fn save(&self, checkpoint: &Checkpoint) -> Result<PathBuf> {
+        self.check_owner()?;
+        files::refuse_link(&self.directory)?;
         files::create_directory(&self.directory)?;
         self.recover()?;
         for name in entry_names(&self.directory)?.iter().filter(|name| files::is_temporary(name)) {
@@ -226,6 +242,8 @@ impl Checkpoints {
     /// run would roll back to. Returns the removed steps. A run that went back to an earlier checkpoint may
     /// have some after `latest`; they stay.
     pub fn prune(&self, keep_last: usize) -> Result<Vec<u64>> {
+        self.check_owner()?;
+        files::refuse_link(&self.directory)?;
         let Some(latest) = self.latest()? else { return Ok(Vec::new()) };
         let roll_back_to = checkpoint::load_state(&self.path(latest))?.bad_step.roll_back_to;
         let kept = [self.pointer(BEST)?, roll_back_to];

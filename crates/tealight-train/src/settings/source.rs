@@ -8,7 +8,8 @@
 //! The tree keeps the place of each key and value: every error, from parsing to building the model, is shown
 //! there.
 
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ use super::report::{FILE, Report, Source, Span};
 use super::tree::{Node, Reader, Table};
 use super::{base, de};
 
+/// The most bytes of a file.
+const MAX_BYTES: u64 = 1 << 24;
 /// Longer values are not repeated in messages.
 const MAX_SHOWN: usize = 40;
 
@@ -40,9 +43,18 @@ impl ConfigSource {
     /// Reads the file at `path`. `overrides` are the arguments of `--set`: `model.d_model=256`.
     pub fn read(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
         let file = path.display();
-        let bytes = fs::read(path).map_err(|error| {
+        let mut bytes = Vec::new();
+        let read =
+            File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
+        read.map_err(|error| {
             ConfigError::without_source(format!("cannot read `{file}`: {error}"))
         })?;
+        if bytes.len() as u64 > MAX_BYTES {
+            let rule = format!(
+                "`{file}` has more than the {MAX_BYTES} bytes that a configuration may have"
+            );
+            return Err(ConfigError::without_source(rule));
+        }
         Self::from_bytes(path, &bytes, overrides)
     }
 

@@ -1,30 +1,84 @@
-//! The system calls that write, rename and remove files. `files.rs` uses no others for this.
+//! The system calls that open, write, rename and remove files. `files.rs`, the lock of a run and its logs use no others
+//! for this.
 //!
 //! At each of these calls, the process can die or the disk be full. Tests inject such a fault at every one of them
 //! ([`fault`]).
 
-use std::fs::{self, File};
-use std::io::{Result, Write as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Error, ErrorKind, Result, Write as _};
 use std::path::Path;
 
-/// Creates a file, or truncates an existing one.
+/// Creates a file in place of an existing one. A link that stands there is removed, and its target stays as it is.
 pub(super) fn create(path: &Path) -> Result<File> {
     fault::point("create", path)?;
-    File::create(path)
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => File::options().write(true).create_new(true).open(path),
+    }
+}
+
+/// Opens a regular file for reading, also through a link to it.
+pub(crate) fn open(path: &Path) -> Result<File> {
+    fault::point("open", path)?;
+    open_regular(File::options().read(true), path, Links::Followed)
+}
+
+/// Opens a regular file for appending; creates it if it does not exist. A link is refused.
+pub(crate) fn append(path: &Path) -> Result<File> {
+    fault::point("open", path)?;
+    open_regular(File::options().create(true).append(true), path, Links::Refused)
+}
+
+/// Opens a regular file for reading and writing; creates it if it does not exist. A link is refused.
+pub(crate) fn edit(path: &Path) -> Result<File> {
+    fault::point("open", path)?;
+    let mut options = File::options();
+    options.create(true).read(true).write(true).truncate(false);
+    open_regular(&mut options, path, Links::Refused)
+}
+
+/// What happens to a link in place of a file.
+#[derive(Clone, Copy, PartialEq)]
+enum Links {
+    Followed,
+    Refused,
+}
+
+/// Opens a file without waiting, and refuses whatever is no regular file.
+fn open_regular(options: &mut OpenOptions, path: &Path, links: Links) -> Result<File> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+
+        use rustix::fs::OFlags;
+
+        // A named pipe without a writer would wait.
+        let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        flags.set(OFlags::NOFOLLOW, links == Links::Refused);
+        options.custom_flags(flags.bits().cast_signed());
+    }
+    let is_link = || fs::symlink_metadata(path).is_ok_and(|file| file.is_symlink());
+    let opened = options.open(path);
+    if links == Links::Refused && is_link() {
+        return Err(Error::other("it is a link, and nothing is written through links"));
+    }
+    let file = opened?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(Error::other("it is no regular file")) }
 }
 
 /// Appends all of `bytes`.
-pub(super) fn write_all(file: &mut File, bytes: &[u8], path: &Path) -> Result<()> {
-    if let Err(error) = fault::point("write", path) {
+pub(crate) fn write_all(file: &mut File, bytes: &[u8], path: &Path) -> Result<()> {
+    let fault = fault::point("write", path);
+    fault::written(path);
+    if let Err(error) = fault {
         file.write_all(&bytes[..bytes.len() / 2])?;
         return Err(error);
     }
-    fault::written(path);
     file.write_all(bytes)
 }
 
 /// Flushes a file, or the entries of a directory, to the disk.
-pub(super) fn sync(file: &File, path: &Path) -> Result<()> {
+pub(crate) fn sync(file: &File, path: &Path) -> Result<()> {
     fault::point("sync", path)?;
     fault::synced(path);
     file.sync_all()
@@ -76,7 +130,8 @@ mod fault {
 #[cfg(test)]
 pub(crate) mod fault {
     use std::cell::RefCell;
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
+    use std::fs::{File, metadata};
     use std::io::{Error, ErrorKind, Result};
     use std::path::{Path, PathBuf};
 
@@ -85,6 +140,8 @@ pub(crate) mod fault {
     pub(crate) enum Fault {
         /// The process dies: this call does nothing or half of its work, and every later call fails.
         Death,
+        /// The power fails: as [`Self::Death`], and what was written and not synced is lost.
+        PowerCut,
         /// The call fails, as on a full disk; later calls succeed.
         Failure(ErrorKind),
     }
@@ -94,8 +151,8 @@ pub(crate) mod fault {
         calls_left: usize,
         /// The directory with a rename that has not been synced yet.
         unsynced: Option<PathBuf>,
-        /// Files with content that has not been synced yet.
-        unsynced_files: BTreeSet<PathBuf>,
+        /// Files with content that has not been synced yet, and their sizes without it.
+        unsynced_files: BTreeMap<PathBuf, u64>,
     }
 
     thread_local! {
@@ -108,11 +165,16 @@ pub(crate) mod fault {
             fault,
             calls_left: n + 1,
             unsynced: None,
-            unsynced_files: BTreeSet::new(),
+            unsynced_files: BTreeMap::new(),
         }));
         let result = f();
         let plan = PLAN.take().unwrap();
         assert!(plan.unsynced.is_none(), "{:?} is not durable", plan.unsynced);
+        if plan.fault == Fault::PowerCut && plan.calls_left == 0 {
+            for (path, size) in plan.unsynced_files.iter().filter(|(path, _)| path.exists()) {
+                File::options().write(true).open(path).unwrap().set_len(*size).unwrap();
+            }
+        }
         (result, plan.calls_left == 0)
     }
 
@@ -126,7 +188,7 @@ pub(crate) mod fault {
                 "{call} {path:?} comes before the sync of {directory:?}"
             );
             match (plan.calls_left, plan.fault) {
-                (0, Fault::Death) => return Err(Error::other("dead")),
+                (0, Fault::Death | Fault::PowerCut) => return Err(Error::other("dead")),
                 (0, Fault::Failure(_)) => {}
                 (1, fault) => {
                     plan.calls_left = 0;
@@ -141,7 +203,10 @@ pub(crate) mod fault {
     }
 
     pub(super) fn written(path: &Path) {
-        with_plan(|plan| _ = plan.unsynced_files.insert(path.to_owned()));
+        with_plan(|plan| {
+            let size = metadata(path).map_or(0, |file| file.len());
+            plan.unsynced_files.entry(path.to_owned()).or_insert(size);
+        });
     }
 
     pub(super) fn synced(path: &Path) {
@@ -152,7 +217,7 @@ pub(crate) mod fault {
     /// content.
     pub(super) fn renamed(from: &Path, to: &Path) {
         with_plan(|plan| {
-            let unsynced = plan.unsynced_files.iter().find(|path| path.starts_with(from));
+            let unsynced = plan.unsynced_files.keys().find(|path| path.starts_with(from));
             assert!(unsynced.is_none(), "{unsynced:?} is renamed before it is synced");
             // Only Unix can sync a directory.
             plan.unsynced = if cfg!(unix) { to.parent().map(Path::to_owned) } else { None };

@@ -1,7 +1,10 @@
 //! Crash-safe files: written under a temporary name, synced to the disk, then renamed.
+//!
+//! A directory may come from a stranger. Therefore only regular files are read, up to a size, and nothing is written
+//! through a link.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -10,17 +13,61 @@ use serde::{Deserialize, Serialize};
 use super::disk;
 use crate::error::{Error, Result};
 
-/// Reads a whole file.
-pub fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(Error::io("read", path))
+/// The most bytes of a file that is read as a whole, such as the metrics of some million steps.
+const MAX_FILE: u64 = 1 << 30;
+/// The most bytes of a file in JSON that describes a run or a model.
+const MAX_JSON: u64 = 1 << 26;
+
+/// Opens a regular file for reading, also through a link to it.
+///
+/// # Errors
+/// If it cannot be opened, or is anything else: a named pipe waits for a writer, and a device may never end.
+pub fn open(path: &Path) -> Result<File> {
+    disk::open(path).map_err(Error::io("read", path))
 }
 
-/// Reads a whole file as UTF-8 text.
+/// Reads a whole regular file of at most 1 GiB.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    read_up_to(path, MAX_FILE)
+}
+
+/// Reads a whole regular file of at most `limit` bytes.
+///
+/// # Errors
+/// If it cannot be read, is no regular file, or is larger.
+pub fn read_up_to(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let io = || Error::io("read", path);
+    let file = open(path)?;
+    let size = file.metadata().map_err(io())?.len();
+    let mut bytes = Vec::new();
+    if size <= limit {
+        let expected = usize::try_from(size).unwrap_or(usize::MAX);
+        bytes.try_reserve_exact(expected).map_err(io::Error::from).map_err(io())?;
+        // One byte more tells a file that has grown since.
+        file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(io())?;
+    }
+    let size = size.max(bytes.len() as u64);
+    if size > limit {
+        let rule = format!("it has {size} bytes, and at most {limit} are read");
+        return Err(Error::unusable(path, &rule));
+    }
+    Ok(bytes)
+}
+
+/// Reads a whole regular file of at most 1 GiB as UTF-8 text.
 ///
 /// # Errors
 /// If it cannot be read, or is not UTF-8; then with the first such line.
 pub fn read_text(path: &Path) -> Result<String> {
-    String::from_utf8(read(path)?).map_err(|error| {
+    to_text(path, read(path)?)
+}
+
+/// The `bytes` of the file `path` as text.
+///
+/// # Errors
+/// If they are not UTF-8, with the first such line.
+pub fn to_text(path: &Path, bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = valid.split(|&byte| byte == b'\n').count();
         Error::line(path, line, "this is not UTF-8")
@@ -67,6 +114,17 @@ pub(crate) fn create_directory(path: &Path) -> Result<()> {
     let parents = parents_of_missing(path);
     disk::create_directories(path).map_err(Error::io("create", path))?;
     parents.into_iter().try_for_each(sync_directory)
+}
+
+/// Refuses a link in place of a directory: what is written there would be somewhere else.
+pub fn refuse_link(path: &Path) -> Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => {
+            let rule = "it is a link, and nothing is written through links";
+            Err(Error::io("write", path)(io::Error::other(rule)))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The parents of the missing directories along `path`, the outermost first. Creating the missing directories adds an
@@ -148,12 +206,12 @@ pub(crate) fn is_temporary(name: &str) -> bool {
     name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp")).is_some()
 }
 
-/// Reads JSON with a `format_version` from 1 to `supported`.
+/// Reads JSON of at most 64 MiB with a `format_version` from 1 to `supported`.
 ///
 /// # Errors
 /// If the file cannot be read, is not JSON of type `T`, or has another version.
 pub fn read_json<T: DeserializeOwned>(path: &Path, supported: u64) -> Result<T> {
-    let text = read(path)?;
+    let text = read_up_to(path, MAX_JSON)?;
     let Versioned { format_version: found } =
         serde_json::from_slice(&text).map_err(Error::json(path))?;
     if !(1..=supported).contains(&found) {

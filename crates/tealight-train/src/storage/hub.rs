@@ -7,10 +7,10 @@
 //! ```
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
+use super::disk;
 use crate::error::{Error, Result};
 
 /// The longest name of a model, as on the hub.
@@ -75,7 +75,7 @@ impl HubCache {
     fn snapshot(&self, name: &str) -> Option<PathBuf> {
         let model = self.root.as_ref()?.join(format!("models--{}", name.replace('/', "--")));
         let mut commit = String::new();
-        let main = fs::File::open(model.join("refs/main")).ok()?;
+        let main = disk::open(&model.join("refs/main")).ok()?;
         main.take(MAX_COMMIT).read_to_string(&mut commit).ok()?;
         let commit = commit.trim();
         let is_name = !commit.is_empty() && commit.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -101,6 +101,8 @@ fn name(path: &Path) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn cached(root: &Path, model: &str, commit: &str) -> PathBuf {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use super::files;
 use super::stored::{self, Index};
 use super::tensors::{self, NamedTensors};
 use super::torch_file::{self, TorchError};
@@ -22,7 +23,7 @@ impl TensorFile {
     /// # Errors
     /// If it cannot be read, or if its header is not valid or does not fit its size.
     pub fn safetensors(path: &Path) -> Result<Self> {
-        let mut file = open(path)?;
+        let mut file = files::open(path)?;
         let index = tensors::index(path, &mut file)?;
         Ok(Self { path: path.to_owned(), file, index })
     }
@@ -34,7 +35,7 @@ impl TensorFile {
     /// If it cannot be read, holds anything else, or if a tensor does not lie in its storage, or the storage in the
     /// file.
     pub fn torch(path: &Path) -> Result<Self> {
-        let mut file = open(path)?;
+        let mut file = files::open(path)?;
         match torch_file::index(&mut file) {
             Ok(index) => Ok(Self { path: path.to_owned(), file, index }),
             Err(TorchError::Io(error)) => Err(Error::io("read", path)(error)),
@@ -65,8 +66,4 @@ impl TensorFile {
         let read = stored::read_all(&self.index, &mut self.file);
         Ok(read.map_err(Error::io("read", &self.path))??)
     }
-}
-
-fn open(path: &Path) -> Result<File> {
-    File::open(path).map_err(Error::io("read", path))
 }

@@ -1,7 +1,6 @@
 //! Named tensors: safetensors files, and assignment to variables.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -13,7 +12,8 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 
-use super::stored::{Extent, Format, Index, Place};
+use super::files;
+use super::stored::{Extent, Format, Index, Place, converted};
 use crate::error::{Error, Result};
 
 /// Stands in errors for the path of a file, if tensors or settings come from another process.
@@ -45,7 +45,7 @@ fn serialize(path: &Path, tensors: &NamedTensors, metadata: &[(&str, &str)]) -> 
 /// Reads all tensors of a safetensors file, in the types in which they were saved.
 pub fn load(path: &Path, device: &Device) -> Result<NamedTensors> {
     let io = || Error::io("read", path);
-    let mut file = File::open(path).map_err(io())?;
+    let mut file = files::open(path)?;
     let size = file.metadata().map_err(io())?.len();
     read(path, size, &mut file, device)
 }
@@ -100,8 +100,7 @@ fn numbers<T: Pod + WithDType>(
     device: &Device,
 ) -> io::Result<candle_core::Result<Tensor>> {
     let (begin, end) = info.data_offsets;
-    let mut numbers = vec![T::zeroed(); (end - begin) / size_of::<T>()];
-    reader.read_exact(bytemuck::cast_slice_mut(&mut numbers))?;
+    let numbers = converted((end - begin) / size_of::<T>(), reader, |number: T| number)?;
     Ok(Tensor::from_vec(numbers, info.shape.as_slice(), device))
 }
 

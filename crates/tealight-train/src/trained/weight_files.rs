@@ -2,7 +2,6 @@
 //! `torch.save`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
@@ -124,10 +123,5 @@ fn is_beside(file: &str) -> bool {
 
 /// Reads a JSON file whose size is limited.
 pub(super) fn read_json_text(path: &Path) -> Result<String> {
-    let size = fs::metadata(path).map_err(Error::io("read", path))?.len();
-    if size > MAX_JSON_SIZE {
-        let rule = format!("it has {size} bytes, and at most {MAX_JSON_SIZE} are read");
-        return Err(Error::unusable(path, &rule));
-    }
-    files::read_text(path)
+    files::to_text(path, files::read_up_to(path, MAX_JSON_SIZE)?)
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use tealight_train::storage::files::refuse_link;
 use tealight_train::task::Illustration;
 use tealight_train::task::report::Report;
 
@@ -17,7 +18,9 @@ pub(crate) fn save_of(report: &Report, run: &Path) -> Result<Vec<PathBuf>> {
         return Ok(Vec::new());
     }
     let drawings = illustrations.iter().map(|(name, shown)| ((*name).to_owned(), draw(shown)));
-    save(&run.join("plots"), drawings)
+    let folder = run.join("plots");
+    refuse_link(&folder)?;
+    save(&folder, drawings)
 }
 
 fn draw(illustration: &Illustration) -> Drawing {

@@ -124,8 +124,8 @@ fn verify(run: &RunDirectory, json: bool) -> Result<()> {
 
 fn prune(args: &PruneCheckpoints) -> Result<()> {
     let run = RunDirectory::open(&args.run.path)?;
-    let _lock = Lock::acquire(run.path())?;
-    let removed = run.checkpoints().prune(args.keep)?;
+    let lock = Lock::acquire(run.path())?;
+    let removed = run.checkpoints().owned_by(&lock).prune(args.keep)?;
     let lines = removed.into_iter().map(|step| format!("removed {}\n", Selection::Step(step)));
     print(&lines.collect::<String>())
 }

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 use tealight_train::observer::jsonl::{self, Entry};
 use tealight_train::run::RunDirectory;
+use tealight_train::storage::files;
 use tealight_train::task::report::Predictor;
 
 use crate::args::inspect::Plot;
@@ -59,7 +60,7 @@ fn read(directory: &RunDirectory) -> Result<Run> {
         bail!("`{}` has no metrics yet", path.display());
     }
     // Only a finished run has a report.
-    let report = std::fs::read(directory.path().join("report.json")).ok();
+    let report = files::read(&directory.path().join("report.json")).ok();
     let report = report.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let name = std::fs::canonicalize(directory.path())
         .ok()

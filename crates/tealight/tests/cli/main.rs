@@ -19,6 +19,8 @@ mod embedding;
 mod evaluating;
 mod exporting;
 mod forecasting;
+#[cfg(unix)]
+mod foreign_runs;
 mod inspecting;
 mod languages;
 mod learning;

@@ -1,5 +1,7 @@
 //! Whole messages.
 
+use std::fs;
+
 use serde::Deserialize;
 
 use super::*;

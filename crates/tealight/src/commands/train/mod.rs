@@ -22,7 +22,7 @@ use tealight_train::observer::samples::{self, SampleLines};
 use tealight_train::observer::tensorboard::TensorBoard;
 use tealight_train::observer::{Event, Observer, notify};
 use tealight_train::run::manifest::Instructions;
-use tealight_train::run::{Lock, Manifest, RunDirectory};
+use tealight_train::run::{Checkpoints, Lock, Manifest, RunDirectory};
 use tealight_train::storage::digests::Digest;
 use tealight_train::storage::files::replace;
 use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
@@ -55,10 +55,18 @@ fn train(args: &Train, started: Instant, ranks: &Ranks) -> Result<ExitCode> {
     // Locked before the data are loaded, which can take long.
     let locked = resumed.filter(|_| !args.dry_run && ranks.is_first());
     let lock = locked.map(|run| Lock::acquire(run.path())).transpose();
-    let _lock = agree(ranks, lock.map_err(Into::into))?;
+    let lock = agree(ranks, lock.map_err(Into::into))?;
     let is_prepared = Cell::new(false);
-    let training =
-        Training { ranks, args, started, device, loaded, resumed, is_prepared: &is_prepared };
+    let training = Training {
+        ranks,
+        args,
+        started,
+        device,
+        loaded,
+        resumed,
+        lock: lock.as_ref(),
+        is_prepared: &is_prepared,
+    };
     for dropped in &loaded.source.dropped_keys {
         training.log(&dropped.to_string());
     }
@@ -85,6 +93,8 @@ struct Training<'a> {
     loaded: &'a LoadedConfig,
     /// The run to resume, if any.
     resumed: Option<&'a RunDirectory>,
+    /// The lock of the run to resume.
+    lock: Option<&'a Lock>,
 }
 
 impl TaskVisitor for Training<'_> {
@@ -99,12 +109,18 @@ impl TaskVisitor for Training<'_> {
             return Ok(ExitCode::SUCCESS);
         }
 
-        let (directory, _lock) = self.directory(&mut session)?.unzip();
+        let (directory, lock) = self.directory(&mut session)?.unzip();
+        let lock = lock.flatten();
         let directory = directory.as_ref();
         let first_step = session.progress.step;
         let mut observers = agree(ranks, self.observers(directory, first_step))?;
         let signals = SignalHandlers::install(args.parent)?;
-        let trained = self.train(&mut session, directory, &mut observers, &signals);
+        let checkpoints = directory.map(|directory| match lock.as_ref().or(self.lock) {
+            Some(lock) => directory.checkpoints().owned_by(lock),
+            None => directory.checkpoints(),
+        });
+        let kept = directory.zip(checkpoints.as_ref());
+        let trained = self.train(&mut session, kept, &mut observers, &signals);
         if let Err(error) = trained {
             self.log_last_checkpoint(directory, &error);
             return Err(self.failed(&session, directory, self.at_its_place(error)));
@@ -250,7 +266,7 @@ impl Training<'_> {
     fn train<T: Task>(
         &self,
         session: &mut Session<T>,
-        directory: Option<&RunDirectory>,
+        kept: Option<(&RunDirectory, &Checkpoints)>,
         observers: &mut [Box<dyn Observer>],
         signals: &SignalHandlers,
     ) -> tealight_train::Result<()> {
@@ -266,16 +282,15 @@ impl Training<'_> {
             ));
         }
         let event = Event::RunStarted {
-            directory: directory.map(RunDirectory::path),
+            directory: kept.map(|(directory, _)| directory.path()),
             step: session.progress.step,
             total_steps,
             n_parameters: session.params.n_parameters(),
         };
         notify(observers, &event)?;
         let until = stop_after.unwrap_or(total_steps);
-        let checkpoints = directory.map(RunDirectory::checkpoints);
-        let kept = checkpoints.as_ref();
-        let result = fit_unless_stopped(session, until, &is_stop_requested, kept, observers)
+        let checkpoints = kept.map(|(_, checkpoints)| checkpoints);
+        let result = fit_unless_stopped(session, until, &is_stop_requested, checkpoints, observers)
             .map_err(|error| explain_out_of_memory(error, session));
         let (step, seconds) = (session.progress.step, started.elapsed().as_secs_f64());
         result.and(notify(observers, &Event::Finished { step, seconds }))

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use maud::{Markup, html};
 use tealight_train::run::RunDirectory;
+use tealight_train::storage::files::read_up_to;
 
 use crate::charts::base64::Base64;
 
@@ -31,8 +32,7 @@ impl Plot {
 
     /// Reads the picture at `path`. Returns `None` if the file does not exist or is larger than [`MAX_BYTES`].
     pub(in crate::report) fn read(path: &Path, title: &str) -> Option<Self> {
-        let is_small = path.metadata().is_ok_and(|file| file.is_file() && file.len() <= MAX_BYTES);
-        let bytes = if is_small { std::fs::read(path).ok()? } else { return None };
+        let bytes = read_up_to(path, MAX_BYTES).ok()?;
         let address = format!("data:image/svg+xml;base64,{}", Base64(&bytes));
         Some(Self { title: title.to_owned(), address })
     }

@@ -1,6 +1,5 @@
 //! `/events`: the list of runs and models whenever it has changed.
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tealight_train::config::ConfigSource;
 use tealight_train::run::Lock;
+use tealight_train::storage::files::open;
 use tealight_train::task::TaskConfig;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
@@ -103,7 +103,7 @@ fn task(run: &Path) -> Option<String> {
 
 /// The step of the last whole line of `metrics.jsonl`.
 fn last_step(run: &Path) -> Option<u64> {
-    let mut file = File::open(run.join("metrics.jsonl")).ok()?;
+    let mut file = open(&run.join("metrics.jsonl")).ok()?;
     let len = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(len.saturating_sub(END))).ok()?;
     let mut bytes = Vec::new();

@@ -18,7 +18,6 @@ mod train;
 mod truncated;
 mod unknown;
 
-use std::fs;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -29,7 +28,7 @@ use tokenizers::{ModelWrapper, PostProcessor as _, TruncationParams, truncate_en
 
 use crate::data::fingerprint::fnv_1a;
 use crate::error::{Error, Result};
-use crate::storage::files::replace;
+use crate::storage::files::{self, replace};
 
 pub use self::config::{
     BpeConfig, CharConfig, FileConfig, TokenizerConfig, UnigramConfig, WordPieceConfig,
@@ -300,10 +299,5 @@ fn failure(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error 
 
 /// Reads a file of at most [`MAX_FILE`] bytes.
 fn read(path: &Path) -> Result<Vec<u8>> {
-    let size = fs::metadata(path).map_err(Error::io("read", path))?.len();
-    if size > MAX_FILE {
-        let rule = format!("it has {size} bytes, and the limit is {MAX_FILE}");
-        return Err(Error::Tokenizer { path: path.to_owned(), rule });
-    }
-    fs::read(path).map_err(Error::io("read", path))
+    files::read_up_to(path, MAX_FILE)
 }

@@ -1,0 +1,74 @@
+//! Runs that come from elsewhere: links, named pipes and devices in place of their files.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use crate::program::{Folder, Result};
+
+/// `report` wrote through the link and replaced what the user had there.
+#[test]
+fn nothing_is_written_through_a_link_in_a_run() -> Result {
+    let folder = Folder::trained()?;
+    folder.write("mine", "mine")?;
+    let link = |name: &str| -> Result { Ok(symlink("../../mine", folder.path(name))?) };
+    link("runs/tiny/.report.html.tmp")?;
+    folder.succeed(&["report", "runs/tiny"])?;
+    assert_eq!(folder.read("mine")?, "mine");
+    assert!(folder.read("runs/tiny/report.html")?.starts_with("<!"));
+    for name in [".lock", "metrics.jsonl", "samples.jsonl"] {
+        let (path, kept) = (folder.path(&format!("runs/tiny/{name}")), folder.path("kept"));
+        fs::rename(&path, &kept)?;
+        link(&format!("runs/tiny/{name}"))?;
+        let outcome = folder.run(&["train", "runs/tiny"])?;
+        assert_ne!(outcome.code, Some(0), "{name}");
+        assert!(outcome.stderr.contains(&format!("{name}`: it is a link")), "{}", outcome.stderr);
+        assert_eq!(folder.read("mine")?, "mine");
+        fs::remove_file(&path)?;
+        fs::rename(&kept, &path)?;
+    }
+    folder.succeed(&["train", "runs/tiny"])?;
+    Ok(())
+}
+
+#[test]
+fn checkpoints_and_pictures_are_not_written_into_a_linked_folder() -> Result {
+    let folder = Folder::trained()?;
+    let checkpoints = folder.path("runs/tiny/checkpoints");
+    fs::rename(&checkpoints, folder.path("elsewhere"))?;
+    symlink("../../elsewhere", &checkpoints)?;
+    folder.succeed(&["evaluate", "runs/tiny"])?;
+    folder.refuse(
+        &["checkpoint", "prune", "runs/tiny", "--keep", "1"],
+        &["checkpoints`: it is a link"],
+    )
+}
+
+/// A named pipe made `report` wait for ever, a device filled the memory.
+#[test]
+fn a_pipe_or_a_device_in_place_of_a_file_is_refused_by_name() -> Result {
+    let folder = Folder::trained()?;
+    for name in ["metrics.jsonl", "report.json", "summary.json", "samples.jsonl"] {
+        let path = folder.path(&format!("runs/tiny/{name}"));
+        let kept = fs::read(&path).ok();
+        for device in ["pipe", "/dev/zero"] {
+            let _ = fs::remove_file(&path);
+            match device {
+                "pipe" => assert!(Command::new("mkfifo").arg(&path).status()?.success()),
+                device => symlink(device, &path)?,
+            }
+            let outcome = folder.run(&["report", "runs/tiny"])?;
+            let is_named = outcome.stderr.contains(&format!("{name}`: it is no regular file"));
+            assert!(is_named || outcome.code == Some(0), "{name} {device}: {}", outcome.stderr);
+            assert!(
+                is_named || !["metrics.jsonl", "report.json"].contains(&name),
+                "{name} {device}"
+            );
+        }
+        fs::remove_file(&path)?;
+        if let Some(kept) = kept {
+            fs::write(&path, kept)?;
+        }
+    }
+    Ok(())
+}
