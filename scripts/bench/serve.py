@@ -22,6 +22,7 @@ import threading
 import time
 from pathlib import Path
 
+TOKEN = "a-token-for-measuring"
 TEXT = "the weather in paris today will be [MASK] and cold in the north of france ."
 
 MAKE = """
@@ -79,9 +80,10 @@ class Client:
     def __init__(self, port):
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         self.body = json.dumps({"inputs": TEXT})
+        self.head = {"content-type": "application/json", "authorization": f"Bearer {TOKEN}"}
 
     def ask(self):
-        self.connection.request("POST", "/", self.body, {"content-type": "application/json"})
+        self.connection.request("POST", "/", self.body, self.head)
         response = self.connection.getresponse()
         answer = response.read()
         if response.status != 200:
@@ -159,7 +161,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--port", type=int, default=18080)
     arguments = parser.parse_args()
-    environment = {**os.environ, "RAYON_NUM_THREADS": str(arguments.threads), "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**os.environ, "RAYON_NUM_THREADS": str(arguments.threads), "TOKENIZERS_PARALLELISM": "false", "TEALIGHT_TOKEN": TOKEN}
     ours, theirs = [], []
     with tempfile.TemporaryDirectory() as folder:
         output([arguments.python, "-c", MAKE, folder, TEXT])

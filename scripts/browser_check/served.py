@@ -1,6 +1,6 @@
 """Uses the pages of `tealight serve` in a browser: the list, a run while it trains, and the playground.
 
-python3 served.py FOLDER ADDRESS PICTURE TRAIN…; TRAIN is the command of a training of the run `live`, which is started here.
+python3 served.py FOLDER ADDRESS PICTURE TRAIN…; ADDRESS is the printed one, with its token; TRAIN is the command of a training of the run `live`, which is started here.
 """
 
 import json
@@ -170,8 +170,10 @@ def check_playground(browser, folder, address, picture):
 
 
 def main(folder, address, picture, train):
-    folder, address = Path(folder), address.rstrip("/")
+    folder, signed_in = Path(folder), address
+    address = address.split("/?token=")[0]
     with Browser() as browser:
+        browser.open(signed_in)
         check_live(browser, folder, address, train)
         print("looked at", f"{address}/runs/live")
         check_playground(browser, folder, address, Path(picture).resolve())

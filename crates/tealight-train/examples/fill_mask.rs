@@ -14,7 +14,8 @@ use tealight_train::trained::TrainedModel;
 pub(crate) fn fill(folder: &Path, text: &str) -> Result<Vec<Vec<Candidate>>> {
     let model = TrainedModel::open(folder, None)?;
     let pipeline = FillMask::open(&model, &Device::Cpu)?;
-    let request = Request { texts: vec![text.to_owned()], top_k: 3, targets: None };
+    let texts = vec![text.to_owned()];
+    let request = Request { texts, top_k: 3, targets: None, budget: None };
     Ok(pipeline.answer(&request)?.into_iter().flatten().collect())
 }
 

@@ -41,6 +41,7 @@ pub struct MaskedLmSpec {
 pub struct MaskedLm {
     transformer: Transformer,
     head: LmHead,
+    vocab_size: usize,
 }
 
 impl MaskedLm {
@@ -53,7 +54,7 @@ impl MaskedLm {
         config.refuse_classifier_head()?;
         let transformer = Self::build_encoder(config, spec, vb)?;
         let head = LmHead::build(config, spec.vocab_size, transformer.embedding(), vb)?;
-        Ok(Self { transformer, head })
+        Ok(Self { transformer, head, vocab_size: spec.vocab_size })
     }
 
     /// Builds the backbone alone, for uses that need no logits.
@@ -93,6 +94,11 @@ impl MaskedLm {
         mode: Mode,
     ) -> Result<Tensor> {
         self.transformer.forward_at(input, &BlockInput::new(mask, mode), positions)
+    }
+
+    /// Number of different tokens.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
     }
 
     /// Hidden states `(.., d_model)` → logits `(.., vocab_size)`.

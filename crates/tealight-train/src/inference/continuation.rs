@@ -9,7 +9,7 @@ use tealight_model::generation::{Sequence, StopRules, Strategy, stream};
 use tealight_model::models::causal_lm::{CachedPredictor, CausalLm};
 use tealight_model::{Mask, Mode};
 
-use super::{best, check_finite, probabilities};
+use super::{MAX_PROBABILITIES, best, check_finite, probabilities};
 use crate::data::text::tokenizer::{Specials, TextStream, Tokenizer};
 use crate::error::{Error, Result};
 
@@ -103,9 +103,9 @@ pub struct Choice {
 }
 
 impl Continuer<'_> {
-    /// Continues `prompt`. `on_text` receives (index of the continuation, piece of text) as soon as the
-    /// piece is final; with beam search, when the beams are complete. `ControlFlow::Break` ends the continuation
-    /// with this piece, as a limit on its length would.
+    /// Continues `prompt`. `on_text` receives (index of the continuation, piece of text) after each token, or, with beam
+    /// search, when the beams are complete. The piece is empty while no text is final. `ControlFlow::Break` ends the
+    /// continuation with this piece, as a limit on its length would.
     pub fn continue_text(
         &self,
         prompt: &str,
@@ -157,18 +157,26 @@ impl Continuer<'_> {
         let input = Tensor::from_slice(read, (1, read.len()), self.device)?;
         let hidden = self.model.hidden(&input, &Mask::none(), Mode::Eval)?;
         let before = hidden.narrow(1, read.len() - n_chosen - 1, n_chosen)?; // (1, n_chosen, d_model)
-        let rows = probabilities(&self.model.logits(&before)?.squeeze(0)?)?;
-        check_finite(rows.iter().flatten())?;
         let all: Vec<u32> = (0..self.tokenizer.vocab_size() as u32).collect();
         let text = |id: u32| self.tokenizer.decode(&[id], Specials::Keep);
-        let choice = |(row, &id): (&Vec<f64>, &u32)| {
+        let choice = |(row, &id): (Vec<f64>, &u32)| -> Result<Choice> {
             let probability = |id: u32| row.get(id as usize).copied().unwrap_or(0.);
-            let named = |id: u32| Ok((text(id)?, probability(id)));
+            let named = |id: u32| -> Result<_> { Ok((text(id)?, probability(id))) };
             let best = best(&all, n_best, probability).into_iter().map(named);
             let best = best.collect::<Result<_>>()?;
             Ok(Choice { token: text(id)?, probability: probability(id), best })
         };
-        rows.iter().zip(&read[read.len() - n_chosen..]).map(choice).collect()
+        let n_together = (MAX_PROBABILITIES / self.model.vocab_size().max(1)).max(1);
+        let mut choices = Vec::with_capacity(n_chosen);
+        for (chunk, ids) in read[read.len() - n_chosen..].chunks(n_together).enumerate() {
+            let before = before.narrow(1, chunk * n_together, ids.len())?;
+            let rows = probabilities(&self.model.logits(&before)?.squeeze(0)?)?;
+            check_finite(rows.iter().flatten())?;
+            for row in rows.into_iter().zip(ids) {
+                choices.push(choice(row)?);
+            }
+        }
+        Ok(choices)
     }
 
     /// The number of tokens of a prompt.
@@ -255,9 +263,6 @@ impl<'a> Draft<'a> {
     /// Passes the first `len` bytes of the pending text to `on_text`.
     fn emit(&mut self, len: usize, on_text: OnText<'_>) -> ControlFlow<()> {
         let text: String = self.pending.drain(..len).collect();
-        if text.is_empty() {
-            return ControlFlow::Continue(());
-        }
         self.text += &text;
         on_text(&text)
     }

@@ -9,15 +9,19 @@
 
 use candle_core::{Device, Tensor};
 use serde::Serialize;
-use serde_json::{Value, json};
 use tealight_model::embedding::Input;
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::{Mask, Mode, ModelConfig};
 
 use super::batches::{Batching, MAX_POSITIONS};
-use super::{best, check_finite, probabilities};
+use super::{MAX_PROBABILITIES, best, check_finite, probabilities};
 use crate::data::text::tokenizer::{MASK_NAMES, Specials, Tokenizer};
 use crate::error::{Error, Result};
+
+/// The length of a candidate in JSON without its sequence, in bytes.
+const CANDIDATE_BYTES: usize = 96;
+/// The length of the longest common token, `[UNK] `, in bytes. A sequence may be longer than its text by such tokens.
+const TOKEN_BYTES: usize = 6;
 
 /// Fills masks with a model and its tokenizer.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +33,8 @@ pub struct MaskFiller<'a> {
     longest: usize,
     /// Pads every text to this length: an attention that is built for one length changes its meaning at others.
     pads: bool,
+    /// The masks whose probabilities are in memory at a time.
+    n_together: usize,
 }
 
 /// The candidates that are returned for a mask.
@@ -38,6 +44,15 @@ pub struct Proposals {
     pub top_k: usize,
     /// The ids to score; all ids when absent.
     pub targets: Option<Vec<u32>>,
+}
+
+/// The most that a request may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Candidates of all masks together.
+    pub candidates: usize,
+    /// Bytes of the answer in JSON, about.
+    pub bytes: usize,
 }
 
 /// A token in place of a mask, serialised as in `transformers`.
@@ -74,7 +89,8 @@ impl<'a> MaskFiller<'a> {
     ) -> Self {
         let only = config.required_len();
         let longest = only.unwrap_or(model.transformer().max_seq_len());
-        Self { model, tokenizer, device, longest, pads: only.is_some() }
+        let n_together = (MAX_PROBABILITIES / model.vocab_size().max(1)).max(1);
+        Self { model, tokenizer, device, longest, pads: only.is_some(), n_together }
     }
 
     /// Pads all texts to `len` tokens.
@@ -98,26 +114,72 @@ impl<'a> MaskFiller<'a> {
         texts: &[String],
         of_mask: impl Fn(&MaskScores<'_>) -> Result<T>,
     ) -> Result<Vec<Vec<T>>> {
-        let encoded = texts.iter().map(|text| self.encode(text)).collect::<Result<Vec<_>>>()?;
+        self.map_encoded(&self.encode_all(texts)?, of_mask)
+    }
+
+    /// The tokens of texts.
+    ///
+    /// # Errors
+    /// If a text has no mask, or is too long.
+    pub fn encode_all(&self, texts: &[String]) -> Result<Vec<Encoded>> {
+        texts.iter().map(|text| self.encode(text)).collect()
+    }
+
+    /// [`Self::map`] for texts that are tokenised.
+    pub fn map_encoded<T>(
+        &self,
+        encoded: &[Encoded],
+        of_mask: impl Fn(&MaskScores<'_>) -> Result<T>,
+    ) -> Result<Vec<Vec<T>>> {
         let lens: Vec<usize> = encoded.iter().map(|text| text.ids.len()).collect();
         let batching = if self.pads {
             Batching::OneByOne
         } else {
             Batching::OneLength { max_positions: MAX_POSITIONS }
         };
-        let mut of_texts: Vec<Vec<T>> = texts.iter().map(|_| Vec::new()).collect();
+        let n_together = self.n_together;
+        let mut of_texts: Vec<Vec<T>> = encoded.iter().map(|_| Vec::new()).collect();
         for batch in batching.batches(&lens) {
-            let rows: Vec<&Encoded> = batch.iter().map(|&index| &encoded[index]).collect();
-            let mut scores = self.scores(&rows)?.into_iter();
-            for index in batch {
-                let row = &encoded[index];
-                let masks = row.masks.iter().zip(scores.by_ref());
-                let results = masks
-                    .map(|(&at, scores)| of_mask(&MaskScores { text: index, row, at, scores }));
-                of_texts[index] = results.collect::<Result<_>>()?;
+            let rows: Vec<&Encoded> = batch.iter().map(|&text| &encoded[text]).collect();
+            let hidden = self.hidden(&rows)?; // (n_masks, d_model)
+            let masks_of = |&text: &usize| encoded[text].masks.iter().map(move |&at| (text, at));
+            let masks: Vec<(usize, usize)> = batch.iter().flat_map(masks_of).collect();
+            for (chunk, masks) in masks.chunks(n_together).enumerate() {
+                let hidden = hidden.narrow(0, chunk * n_together, masks.len())?;
+                let scores = probabilities(&self.model.logits(&hidden)?)?;
+                for (&(text, at), scores) in masks.iter().zip(scores) {
+                    let mask = MaskScores { text, row: &encoded[text], at, scores };
+                    of_texts[text].push(of_mask(&mask)?);
+                }
             }
         }
         Ok(of_texts)
+    }
+
+    /// Refuses texts of one request with more candidates than it may ask for, before the model computes.
+    ///
+    /// # Errors
+    /// If the texts have too many masks for this number of candidates.
+    pub fn check(
+        &self,
+        encoded: &[Encoded],
+        proposals: &Proposals,
+        Budget { candidates, bytes }: Budget,
+    ) -> Result<()> {
+        let n_ids = proposals.targets.as_ref().map_or(self.model.vocab_size(), Vec::len);
+        let top_k = proposals.top_k.min(n_ids);
+        let n_masks: usize = encoded.iter().map(|text| text.masks.len()).sum();
+        let len = |text: &Encoded| text.masks.len() * (text.n_bytes + CANDIDATE_BYTES);
+        let n_bytes = top_k * encoded.iter().map(len).sum::<usize>();
+        let what = if n_masks * top_k > candidates {
+            format!("{} candidates, and the limit is {candidates}", n_masks * top_k)
+        } else if n_bytes > bytes {
+            format!("an answer of about {n_bytes} bytes, and the limit is {bytes}")
+        } else {
+            return Ok(());
+        };
+        let advice = "send fewer texts, or ask for a smaller `top_k`";
+        Err(Error::input(format!("{n_masks} masks with `top_k` = {top_k} make {what}: {advice}")))
     }
 
     /// `text` as the model reads it: with the mask token of the tokenizer in place of each of [`MASK_NAMES`].
@@ -142,6 +204,7 @@ impl<'a> MaskFiller<'a> {
         let mut ids = self.tokenizer.encode(&self.with_mask_token(text)?)?.ids;
         let masks: Vec<usize> = (0..ids.len()).filter(|&at| ids[at] == mask).collect();
         let len = ids.len();
+        let n_bytes = text.len().max(TOKEN_BYTES * len);
         let longest = self.longest;
         let rule = match self.tokenizer.special().pad {
             _ if masks.is_empty() => {
@@ -150,10 +213,10 @@ impl<'a> MaskFiller<'a> {
             _ if len > longest => format!(
                 "it has {len} tokens with the special ones, and the model accepts at most {longest}"
             ),
-            _ if !self.pads => return Ok(Encoded { ids, masks, len }),
+            _ if !self.pads => return Ok(Encoded { ids, masks, len, n_bytes }),
             Some(pad) => {
                 ids.resize(longest, pad);
-                return Ok(Encoded { ids, masks, len });
+                return Ok(Encoded { ids, masks, len, n_bytes });
             }
             None => format!(
                 "it has {len} tokens, the model accepts exactly {longest}, and its tokenizer has no \
@@ -163,8 +226,8 @@ impl<'a> MaskFiller<'a> {
         Err(Error::text(text, rule))
     }
 
-    /// The probabilities of all tokens at each mask of rows of one length: `(n_masks, vocab_size)`.
-    fn scores(&self, rows: &[&Encoded]) -> Result<Vec<Vec<f64>>> {
+    /// The last hidden states at each mask of rows of one length: `(n_masks, d_model)`.
+    fn hidden(&self, rows: &[&Encoded]) -> Result<Tensor> {
         let seq_len = rows.first().map_or(0, |row| row.ids.len());
         let shape = (rows.len(), seq_len);
         let ids: Vec<u32> = rows.iter().flat_map(|row| row.ids.iter().copied()).collect();
@@ -180,8 +243,7 @@ impl<'a> MaskFiller<'a> {
         });
         let positions = Tensor::from_iter(positions, self.device)?;
         let input = Input::tokens(&ids);
-        let hidden = self.model.hidden_at(&input, &mask, &positions, Mode::Eval)?; // (n_masks, d_model)
-        probabilities(&self.model.logits(&hidden)?)
+        Ok(self.model.hidden_at(&input, &mask, &positions, Mode::Eval)?)
     }
 
     /// The candidates for a mask, best first.
@@ -239,24 +301,40 @@ pub struct MaskScores<'a> {
 
 /// A tokenised text.
 #[derive(Debug)]
-struct Encoded {
+pub struct Encoded {
     ids: Vec<u32>,
     /// The positions of the masks.
     masks: Vec<usize>,
     /// The number of tokens without padding.
     len: usize,
+    /// About the length of a sequence, in bytes.
+    n_bytes: usize,
 }
 
-/// The format of the fill-mask pipeline of `transformers`: a list of candidates for one mask, a list of lists for
-/// several masks; for several texts, a list of those.
-pub fn as_pipeline(filled: &[Vec<Vec<Candidate>>]) -> Value {
-    let of_text = |masks: &Vec<Vec<Candidate>>| match masks.as_slice() {
-        [one] => json!(one),
-        several => json!(several),
-    };
+/// Candidates in the format of the fill-mask pipeline of `transformers`.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum AsPipeline<'a> {
+    /// A list of candidates, for a text with one mask.
+    Mask(&'a [Candidate]),
+    /// A list of lists, for several masks.
+    Masks(&'a [Vec<Candidate>]),
+    /// A list of those, for several texts.
+    Texts(Vec<AsPipeline<'a>>),
+}
+
+/// The format of the fill-mask pipeline of `transformers`.
+pub fn as_pipeline(filled: &[Vec<Vec<Candidate>>]) -> AsPipeline<'_> {
     match filled {
         [one] => of_text(one),
-        several => several.iter().map(of_text).collect(),
+        several => AsPipeline::Texts(several.iter().map(|masks| of_text(masks)).collect()),
+    }
+}
+
+fn of_text(masks: &[Vec<Candidate>]) -> AsPipeline<'_> {
+    match masks {
+        [one] => AsPipeline::Mask(one),
+        several => AsPipeline::Masks(several),
     }
 }
 
@@ -276,4 +354,67 @@ pub fn targets(tokenizer: &Tokenizer, words: &[String]) -> Result<Vec<Target>> {
         }
     }
     Ok(targets)
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::DType;
+    use tealight_model::ParamStore;
+    use tealight_model::models::masked_lm::MaskedLmSpec;
+
+    use super::*;
+    use crate::data::text::tokenizer::{CharConfig, TokenizerConfig};
+
+    const TEXTS: [&str; 3] = ["ab[MASK]c[MASK]a[MASK]", "[MASK]", "cab[MASK]a[MASK]c[MASK]"];
+
+    /// Calls `test` with a small model of characters.
+    fn with_filler(test: impl FnOnce(MaskFiller<'_>)) {
+        let device = Device::Cpu;
+        let texts = ["abc"].map(|text| Ok(text.to_owned()));
+        let tokenizer = Tokenizer::train(&TokenizerConfig::Char(CharConfig::default()), texts);
+        let tokenizer = tokenizer.unwrap();
+        let (vocab_size, pad_id) = (tokenizer.vocab_size(), tokenizer.special().pad);
+        let spec =
+            MaskedLmSpec { vocab_size, n_token_types: 0, pad_id, seq_len: 31, packed: false };
+        let config = ModelConfig { d_model: 10, n_heads: 2, n_layers: 1, ..ModelConfig::default() };
+        let store = ParamStore::new(17, DType::F32, &device);
+        let model = MaskedLm::build(&config, &spec, &store.trainable()).unwrap();
+        let config = ModelConfig { max_seq_len: Some(31), ..config };
+        test(MaskFiller::new(&model, &config, &tokenizer, &device));
+    }
+
+    #[test]
+    fn masks_get_the_same_candidates_in_parts_as_together() {
+        with_filler(|filler| {
+            let texts = TEXTS.map(str::to_owned);
+            let proposals = Proposals { top_k: 3, targets: None };
+            let together = filler.fill(&texts, &proposals).unwrap();
+            assert_eq!(together.iter().map(Vec::len).collect::<Vec<_>>(), [3, 1, 3]);
+            for n_together in [1, 2, 5] {
+                let parts = MaskFiller { n_together, ..filler }.fill(&texts, &proposals).unwrap();
+                let pairs =
+                    parts.iter().flatten().flatten().zip(together.iter().flatten().flatten());
+                for (one, other) in pairs {
+                    assert_eq!((one.token, &one.sequence), (other.token, &other.sequence));
+                    assert!((one.score - other.score).abs() < 1e-6, "{one:?} {other:?}");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn a_request_beyond_its_budget_is_refused() {
+        with_filler(|filler| {
+            let encoded = filler.encode_all(&TEXTS.map(str::to_owned)).unwrap();
+            let proposals = Proposals { top_k: 3, targets: None };
+            let checked = |candidates: usize, bytes: usize| {
+                let checked = filler.check(&encoded, &proposals, Budget { candidates, bytes });
+                checked.map_err(|error| error.to_string()).err().unwrap_or_default()
+            };
+            assert_eq!(checked(21, 1 << 20), "");
+            let refused = checked(20, 1 << 20);
+            assert!(refused.contains("make 21 candidates, and the limit is 20"), "{refused}");
+            assert!(checked(21, 2000).contains("and the limit is 2000"));
+        });
+    }
 }

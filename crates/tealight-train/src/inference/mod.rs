@@ -19,6 +19,9 @@ use candle_core::{DType, Device, Tensor};
 
 use crate::error::{Error, Result};
 
+/// The most probabilities in memory at a time, of all tokens at some positions: 16 MiB.
+const MAX_PROBABILITIES: usize = 1 << 21;
+
 /// `logits (n, n_classes)` → `n` rows of probabilities, in f64.
 pub(crate) fn probabilities(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
     // Moved to the CPU first: Metal has no f64.

@@ -7,7 +7,9 @@ use tealight_model::{ModelConfig, ModelSpec};
 use super::{Pipeline, divided};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
-use crate::inference::fill_mask::{Candidate, MaskFiller, Proposals, Target, targets};
+use crate::inference::fill_mask::{
+    Budget, Candidate, MaskFiller, MaskScores, Proposals, Target, targets,
+};
 use crate::trained::{HfOrigin, TrainedModel};
 
 /// A masked language model with its tokenizer.
@@ -28,6 +30,8 @@ pub struct Request {
     pub top_k: usize,
     /// Words to score; all tokens when absent.
     pub targets: Option<Vec<String>>,
+    /// The most that it may ask for; without a limit when absent.
+    pub budget: Option<Budget>,
 }
 
 impl Pipeline for FillMask {
@@ -63,8 +67,16 @@ impl Pipeline for FillMask {
             .collect();
         let texts: Vec<String> = requests.iter().flat_map(|one| one.texts.clone()).collect();
         let filler = self.filler();
-        let filled =
-            filler.map(&texts, |mask| filler.candidates(mask, &proposals[of_text[mask.text]]))?;
+        let encoded = filler.encode_all(&texts)?;
+        let mut rest = &*encoded;
+        for (request, proposals) in requests.iter().zip(&proposals) {
+            let (own, others) = rest.split_at(request.texts.len());
+            request.budget.map_or(Ok(()), |budget| filler.check(own, proposals, budget))?;
+            rest = others;
+        }
+        let candidates =
+            |mask: &MaskScores<'_>| filler.candidates(mask, &proposals[of_text[mask.text]]);
+        let filled = filler.map_encoded(&encoded, candidates)?;
         Ok(divided(filled, requests.iter().map(|request| request.texts.len())))
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn run(args: &BenchFillMask) -> Result<()> {
     let (model, device) = &open_model(&args.model)?;
     let pipeline = FillMask::open(model, device)?;
     let loading = milliseconds(started.elapsed());
-    let request = Request { texts: vec![args.text.clone()], top_k: 5, targets: None };
+    let request = Request { texts: vec![args.text.clone()], top_k: 5, targets: None, budget: None };
     let mut times = Vec::new();
     // The first repeat is a warm-up.
     for _ in 0..=args.repeats {

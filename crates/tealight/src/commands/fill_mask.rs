@@ -23,7 +23,7 @@ pub(crate) fn run(args: &args::FillMask) -> Result<()> {
     let texts = &given.all;
     warn_of_pieces(args, &pipeline)?;
     let targets = (!args.targets.is_empty()).then(|| args.targets.clone());
-    let request = Request { texts: texts.clone(), top_k: args.top_k, targets };
+    let request = Request { texts: texts.clone(), top_k: args.top_k, targets, budget: None };
     let filled = pipeline.answer(&request).map_err(|error| given.at_its_place(error))?;
     let read = texts.iter().map(|text| pipeline.with_mask_token(text));
     let read = read.collect::<tealight_train::Result<Vec<String>>>()?;

@@ -6,8 +6,9 @@
 //!                token, sizes)                                    wait and answers them together)
 //! ```
 //!
-//! One thread accepts, reads and writes; it computes nothing. Names in a request are looked up in a table made by
-//! scanning, so no path comes from a request. Runs are read only, and the process that trains one is not touched.
+//! One thread accepts, reads and writes; it reads no disk and computes nothing (`http/body` has the rule). Names in a
+//! request are looked up in a table made by searching directories, so no path comes from a request. Runs are read only,
+//! and the process that trains one is not touched.
 
 mod api;
 mod app;

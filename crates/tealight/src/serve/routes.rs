@@ -4,16 +4,17 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::json;
 
 use super::api::{hf, openai, play};
-use super::app::Shared;
+use super::app::{App, Shared};
 use super::fault::Fault;
 use super::http::body::answer;
+use super::http::connections::Guest;
 use super::http::security::restrict;
 use super::{live, pages};
 
@@ -45,17 +46,31 @@ pub(super) fn router(app: Shared) -> Router {
 async fn around(State(app): State<Shared>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let path = request.uri().path().to_owned();
-    let mut response = match (app.access.sign_in(&request), app.access.check(&request)) {
-        (Some(response), _) => response,
-        (None, Err(fault)) => fault.into_response(),
-        (None, Ok(())) => next.run(request).await,
+    let mut response = match app.access.sign_in(&request) {
+        Some(response) => response,
+        None => checked(&app, request, next).await,
     };
     if let Some(fault) = response.extensions_mut().remove::<Fault>() {
         response = fault.answer(&path);
     }
+    if response.status() == StatusCode::UNAUTHORIZED {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+    }
     restrict(response.headers_mut());
     app.counters.answered(response.status().as_u16(), started.elapsed());
     response
+}
+
+/// The answer to a request, if it may be sent.
+async fn checked(app: &App, request: Request, next: Next) -> Response {
+    if let Err(fault) = app.access.check(&request) {
+        return fault.into_response();
+    }
+    if let Some(guest) = request.extensions().get::<Guest>() {
+        guest.welcome();
+    }
+    next.run(request).await
 }
 
 async fn unknown(request: Request) -> Fault {

@@ -10,12 +10,13 @@ use tokio::sync::mpsc;
 use super::app::App;
 use super::counters::Counters;
 use super::http::connections;
-use super::http::security::Access;
+use super::http::security::{Access, Token};
 use super::models::catalogue::Catalogue;
 use super::models::worker::Settings;
 use super::routes;
 use crate::args::serve::Serve;
 use crate::runs::number_format::NumberFormat;
+use crate::system::memory;
 use crate::terminal::output::{log, print};
 
 /// Serves until a signal ends it.
@@ -23,10 +24,14 @@ pub(crate) fn run(args: &Serve) -> Result<()> {
     let counters = Arc::new(Counters::default());
     NumberFormat::for_device(args.computation.precision, args.weights.device).warn_if_replaced();
     let precision = args.computation.precision.of_products();
-    let settings = Settings { weights: args.weights, precision, counters: counters.clone() };
+    let settings = Settings {
+        weights: args.weights,
+        precision,
+        counters: counters.clone(),
+        memory: args.model_memory.unwrap_or_else(default_memory),
+    };
     let address = address(&args.host, args.port)?;
-    let token = args.token.clone().or_else(|| std::env::var("TEALIGHT_TOKEN").ok());
-    let access = Access::new(&args.host, address.ip(), token)?;
+    let access = Access::new(&args.host, address.ip(), token(args))?;
     let catalogue = Catalogue::new(&args.paths, settings)?;
     let listener = listen(address)?;
     let port = listener.local_addr()?.port();
@@ -43,6 +48,20 @@ pub(crate) fn run(args: &Serve) -> Result<()> {
     log("stopped");
     end(runtime);
     Ok(())
+}
+
+/// The bytes for the parameters of models: half of the machine's memory, or no limit where that is not known.
+fn default_memory() -> u64 {
+    memory::total().map_or(u64::MAX, |total| total / 2)
+}
+
+/// The token that the arguments and the environment ask for.
+fn token(args: &Serve) -> Token {
+    if args.no_token {
+        return Token::Absent;
+    }
+    let given = args.token.clone().or_else(|| std::env::var("TEALIGHT_TOKEN").ok());
+    given.map_or(Token::Drawn, Token::Given)
 }
 
 /// The address that `host` stands for.

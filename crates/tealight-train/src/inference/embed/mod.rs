@@ -134,15 +134,26 @@ impl Embedder {
     /// pipeline `feature-extraction` of `transformers`. Texts are evaluated one by one.
     ///
     /// # Errors
-    /// As [`Self::embed`].
-    pub fn states(&self, texts: &[String]) -> Result<Vec<Vec<Vec<f32>>>> {
+    /// As [`Self::embed`], or if the states of all texts have more than `max_numbers` numbers, before any is computed.
+    pub fn states(&self, texts: &[String], max_numbers: usize) -> Result<Vec<Vec<Vec<f32>>>> {
+        let encoded = self.encode("", texts)?;
+        let n_tokens: usize = encoded.iter().map(|text| text.ids.len()).sum();
+        let d_model = self.d_model;
+        if n_tokens * d_model > max_numbers {
+            let rule = format!(
+                "{n_tokens} tokens with `d_model` = {d_model} make {} numbers, and the limit is {max_numbers}: send fewer \
+                 texts",
+                n_tokens * d_model
+            );
+            return Err(Error::input(rule));
+        }
         let states = |text: Truncated| {
             let hidden = self.hidden(&[&text.ids])?;
             let rows = hidden.chunks(self.d_model).take(text.ids.len());
             check_finite(rows.clone().flatten())?;
             Ok(rows.map(<[f32]>::to_vec).collect())
         };
-        self.encode("", texts)?.into_iter().map(states).collect()
+        encoded.into_iter().map(states).collect()
     }
 
     /// The tokens of each text, on all threads.

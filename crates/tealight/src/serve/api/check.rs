@@ -1,29 +1,12 @@
 //! Limits on texts and numbers of a request.
 
-use serde::Deserialize;
 use tealight_model::generation::{Sampling, Strategy};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::inference::continuation::Settings;
 
+use crate::args::serve::{MAX_STOP, MAX_STOPS, MAX_TEXT, MAX_TEXTS, MAX_TOKENS};
 use crate::serve::fault::Fault;
-use crate::serve::limits::{MAX_CONTINUATIONS, MAX_NEW_TOKENS, MAX_TEXT, MAX_TEXTS};
-
-/// A text or a list of texts.
-#[derive(Deserialize)]
-#[serde(untagged)]
-pub(super) enum OneOrSeveral {
-    One(String),
-    Several(Vec<String>),
-}
-
-impl OneOrSeveral {
-    pub(super) fn into_list(self) -> Vec<String> {
-        match self {
-            Self::One(text) => vec![text],
-            Self::Several(texts) => texts,
-        }
-    }
-}
+use crate::serve::limits::{MAX_CONTINUATIONS, MAX_NEW_TOKENS};
 
 /// Checks the number of texts and the length of each.
 pub(super) fn texts<'a>(texts: impl ExactSizeIterator<Item = &'a str>) -> Result<(), Fault> {
@@ -63,6 +46,7 @@ pub(super) fn continuation(
     if let Some((setting, rule)) = sampling.fault() {
         return Err(Fault::bad(format!("`{setting}` {rule}")));
     }
+    check_stops(&stop)?;
     let stream = Stream::new(seed, Purpose::Sampling);
     Ok(Settings {
         strategy: Strategy::Sample { stream, sampling },
@@ -70,4 +54,28 @@ pub(super) fn continuation(
         stop,
         n: number("n", n, MAX_CONTINUATIONS)?,
     })
+}
+
+fn check_stops(stops: &[String]) -> Result<(), Fault> {
+    let n = stops.len();
+    if n > MAX_STOPS {
+        return Err(Fault::bad(format!("`stop` has {n} texts, and the limit is {MAX_STOPS}")));
+    }
+    if let Some(long) = stops.iter().map(String::len).find(|&len| len > MAX_STOP) {
+        let rule = format!("a text of `stop` has {long} bytes, and the limit is {MAX_STOP}");
+        return Err(Fault::bad(rule));
+    }
+    Ok(())
+}
+
+/// Checks the tokens that may be written for some prompts together.
+pub(super) fn tokens(n_prompts: usize, settings: &Settings) -> Result<(), Fault> {
+    let Settings { n, max_tokens, .. } = settings;
+    let n_tokens = n_prompts * n * max_tokens;
+    if n_tokens <= MAX_TOKENS {
+        return Ok(());
+    }
+    Err(Fault::bad(format!(
+        "{n_prompts} prompts × `n` = {n} × `max_tokens` = {max_tokens} make {n_tokens} tokens, and the limit is {MAX_TOKENS}"
+    )))
 }

@@ -13,14 +13,12 @@ use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
-use serde::Deserialize;
-use serde_json::{Map, Value};
 use tealight_train::pipelines::image_classification::TOP_K;
 
 use super::endpoints::{self, image_classification, max_body};
 use crate::serve::app::{App, Shared};
 use crate::serve::fault::Fault;
-use crate::serve::http::body::{parse, read};
+use crate::serve::http::body::read;
 use crate::serve::limits::MAX_PICTURE;
 
 /// `POST /`
@@ -53,18 +51,6 @@ pub(in crate::serve) async fn pipeline(
     perform(&app, &name, Some(task), &headers, body).await
 }
 
-/// The body of a request, before its task is known.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Question {
-    inputs: Value,
-    #[serde(default)]
-    parameters: Map<String, Value>,
-    /// Of the hosted service: whether it may answer from a cache, or waits for a model. Without meaning here.
-    #[serde(default, rename = "options")]
-    _options: Value,
-}
-
 async fn perform(
     app: &App,
     name: &str,
@@ -72,17 +58,17 @@ async fn perform(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Fault> {
-    let worker = app.catalogue.worker(name)?;
-    if !is_json(headers) {
+    let worker = app.catalogue.worker(name).await?;
+    let own = worker.task().await?;
+    // A picture in its own bytes has no other task.
+    let is_json = is_json(headers);
+    let asked = if is_json { task.as_deref().unwrap_or(own) } else { image_classification::NAME };
+    let max = max_body(asked, own)?;
+    if !is_json {
         let picture = read(body, MAX_PICTURE).await?;
         return image_classification::classify(&worker, picture, TOP_K).await;
     }
-    let task = match task {
-        Some(task) => task,
-        None => worker.task().await?.to_owned(),
-    };
-    let Question { inputs, parameters, .. } = parse(&read(body, max_body(&task)).await?)?;
-    endpoints::answer(&task, &worker, inputs, parameters).await
+    endpoints::answer(asked, &worker, read(body, max).await?).await
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -3,5 +3,6 @@
 pub(super) mod check;
 mod endpoints;
 pub(super) mod hf;
+mod one_or_list;
 pub(super) mod openai;
 pub(super) mod play;

@@ -6,6 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tealight_model::generation::Sampling;
 use tealight_train::inference::continuation::{Continuation, EndedBy, Settings};
@@ -14,13 +15,14 @@ use tealight_train::pipelines::text_generation::TextGeneration;
 use tealight_train::storage::clock::since_1970;
 use tokio::sync::mpsc::{self, Sender};
 
-use super::check::{self, OneOrSeveral};
+use super::check;
+use super::one_or_list::OneOrList;
 use crate::serve::app::Shared;
 use crate::serve::fault::Fault;
-use crate::serve::http::body::{answer, json};
+use crate::serve::http::body::{beside, json, written};
 use crate::serve::http::events;
-use crate::serve::models::catalogue::Item;
-use crate::serve::models::loaded::Loaded;
+use crate::serve::models::loaded::{Loaded, other_task};
+use crate::serve::models::table::Item;
 use crate::serve::models::worker::Worker;
 
 /// Events that wait for a slow client; with more, its continuation ends.
@@ -29,10 +31,14 @@ const PENDING: usize = 4096;
 const DONE: &[u8] = b"data: [DONE]\n\n";
 
 /// `GET /v1/models`
-pub(in crate::serve) async fn models(State(app): State<Shared>) -> Response {
+pub(in crate::serve) async fn models(State(app): State<Shared>) -> Result<Response, Fault> {
     let model = |item: Item| json!({ "id": item.name, "object": "model", "created": 0, "owned_by": "local" });
-    let models: Vec<Value> = app.catalogue.items().into_iter().map(model).collect();
-    answer(&json!({ "object": "list", "data": models }))
+    let items = app.catalogue.items();
+    let write = move || {
+        let models: Vec<Value> = items.into_iter().map(model).collect();
+        json!({ "object": "list", "data": models }).to_string()
+    };
+    Ok(written(beside(write).await?))
 }
 
 /// What a client asks for. Keys that are not here are refused by name.
@@ -40,7 +46,7 @@ pub(in crate::serve) async fn models(State(app): State<Shared>) -> Response {
 #[serde(deny_unknown_fields)]
 struct Completion {
     model: String,
-    prompt: OneOrSeveral,
+    prompt: OneOrList<String>,
     #[serde(default = "max_tokens")]
     max_tokens: usize,
     #[serde(default = "one")]
@@ -52,14 +58,14 @@ struct Completion {
     seed: u64,
     #[serde(default = "first")]
     n: usize,
-    stop: Option<OneOrSeveral>,
+    stop: Option<OneOrList<String>>,
     #[serde(default)]
     stream: bool,
     #[serde(default)]
     echo: bool,
     /// An abuse identifier; without meaning here.
     #[serde(default, rename = "user")]
-    _user: Value,
+    _user: Option<IgnoredAny>,
 }
 
 fn max_tokens() -> usize {
@@ -90,7 +96,7 @@ pub(in crate::serve) async fn complete(
     let completion: Completion = json(body).await?;
     let is_streamed = completion.stream;
     let order = completion.order()?;
-    let worker = app.catalogue.worker(&order.name)?;
+    let worker = app.catalogue.worker(&order.name).await?;
     if is_streamed {
         return stream(&worker, order).await;
     }
@@ -101,10 +107,11 @@ impl Completion {
     fn order(self) -> Result<Order, Fault> {
         let Self { temperature, top_p, top_k, .. } = self;
         let sampling = Sampling { temperature, top_p, top_k, ..Sampling::default() };
-        let stop = self.stop.map_or(Vec::new(), OneOrSeveral::into_list);
+        let stop = self.stop.map_or(Vec::new(), |stop| stop.list);
         let settings = check::continuation(sampling, self.seed, self.max_tokens, self.n, stop)?;
-        let prompts = self.prompt.into_list();
+        let prompts = self.prompt.list;
         check::texts(prompts.iter().map(String::as_str))?;
+        check::tokens(prompts.len(), &settings)?;
         Ok(Order { name: self.model, prompts, settings, echo: self.echo })
     }
 }
@@ -124,16 +131,20 @@ impl Usage {
     }
 }
 
-/// All continuations in one answer.
+/// All continuations in one answer. A client that is gone ends them.
 async fn answer_whole(worker: &Worker, order: Order) -> Result<Response, Fault> {
-    let name = order.name.clone();
-    let work = move |model: &Loaded| {
+    let work = move |model: &Loaded, is_gone: &dyn Fn() -> bool| {
         let mut choices = Vec::new();
         let mut usage = Usage::default();
         let pipeline = model.pipeline::<TextGeneration>()?;
         let continuer = pipeline.continuer();
         for (at, prompt) in order.prompts.iter().enumerate() {
-            let mut on_text = |_: usize, _: &str| ControlFlow::Continue(());
+            if is_gone() {
+                break;
+            }
+            let mut on_text = |_: usize, _: &str| {
+                if is_gone() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
             let continuations = continuer.continue_text(prompt, &order.settings, &mut on_text)?;
             usage.prompt += continuer.n_tokens(prompt)?;
             for (row, one) in continuations.iter().enumerate() {
@@ -143,12 +154,11 @@ async fn answer_whole(worker: &Worker, order: Order) -> Result<Response, Fault> 
                 choices.push(choice(at * order.settings.n + row, &text, Some(one)));
             }
         }
-        Ok((choices, usage))
+        let mut object = object(&order.name, &choices);
+        object["usage"] = usage.as_json();
+        Ok(object.to_string())
     };
-    let (choices, usage) = worker.run(work).await?;
-    let mut object = object(&name, &choices);
-    object["usage"] = usage.as_json();
-    Ok(answer(&object))
+    Ok(written(worker.run_while_waited_for(work).await?))
 }
 
 /// Continuations piece by piece, as server-sent events.
@@ -157,17 +167,17 @@ async fn answer_whole(worker: &Worker, order: Order) -> Result<Response, Fault> 
 /// If the model is no causal one. A later error is an event.
 async fn stream(worker: &Worker, order: Order) -> Result<Response, Fault> {
     let task = worker.task().await?;
-    let own = TextGeneration::NAME;
-    if task != own {
-        return Err(Fault::bad(format!(
-            "the model is one of the task \"{task}\", and cannot do \"{own}\""
-        )));
+    if task != TextGeneration::NAME {
+        return Err(other_task(task, TextGeneration::NAME));
     }
     let (pieces, received) = mpsc::channel(PENDING);
     let worker = worker.clone();
     tokio::spawn(async move {
         let failed = pieces.clone();
-        if let Err(fault) = worker.run(move |model| write(model, &order, &pieces)).await {
+        let work = move |model: &Loaded, is_gone: &dyn Fn() -> bool| {
+            write(model, &order, &pieces, &|| is_gone() || pieces.is_closed())
+        };
+        if let Err(fault) = worker.run_while_waited_for(work).await {
             let error = json!({ "error": { "message": fault.rule, "type": "server_error" } });
             let _ = failed.send(events::data(&error)).await;
         }
@@ -177,20 +187,32 @@ async fn stream(worker: &Worker, order: Order) -> Result<Response, Fault> {
 }
 
 /// Sends each piece as soon as it is final. A client that is gone, or too slow, ends the continuation.
-fn write(model: &Loaded, order: &Order, pieces: &Sender<Bytes>) -> Result<(), Fault> {
+fn write(
+    model: &Loaded,
+    order: &Order,
+    pieces: &Sender<Bytes>,
+    is_gone: &dyn Fn() -> bool,
+) -> Result<(), Fault> {
     let Order { name, prompts, settings, echo } = order;
     let send = |choice: Value| {
-        let sent = pieces.try_send(events::data(&object(name, &[choice])));
-        if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        let is_sent = pieces.try_send(events::data(&object(name, &[choice]))).is_ok();
+        if is_sent { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let pipeline = model.pipeline::<TextGeneration>()?;
     let continuer = pipeline.continuer();
     for (at, prompt) in prompts.iter().enumerate() {
+        if is_gone() {
+            break;
+        }
         let index = |row: usize| at * settings.n + row;
         for row in 0..if *echo { settings.n } else { 0 } {
             let _ = send(choice(index(row), prompt, None));
         }
-        let mut on_text = |row: usize, text: &str| send(choice(index(row), text, None));
+        let mut on_text = |row: usize, text: &str| match text {
+            _ if is_gone() => ControlFlow::Break(()),
+            "" => ControlFlow::Continue(()),
+            text => send(choice(index(row), text, None)),
+        };
         let continuations = continuer.continue_text(prompt, settings, &mut on_text)?;
         for (row, one) in continuations.iter().enumerate() {
             let _ = send(choice(index(row), "", Some(one)));

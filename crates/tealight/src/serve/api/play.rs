@@ -2,11 +2,13 @@
 
 use std::ops::{ControlFlow, Range};
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tealight_model::ModelConfig;
 use tealight_model::generation::Sampling;
 use tealight_train::inference::attention_map::{AttentionMap, SequenceMaps};
 use tealight_train::inference::continuation::Settings;
@@ -16,26 +18,29 @@ use tealight_train::pipelines::attention_maps::AttentionMaps;
 use tealight_train::pipelines::forecast::{self, Answer, Request};
 use tealight_train::pipelines::text_generation::TextGeneration;
 use tealight_train::weather::{format, parse};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, Sender};
 
 use super::check;
 use crate::charts::attention::as_json;
 use crate::serve::app::Shared;
 use crate::serve::fault::Fault;
-use crate::serve::http::body::{answer, json};
+use crate::serve::http::body::{answer, json, written};
 use crate::serve::http::events;
-use crate::serve::limits::{MAX_ATTENDED, MAX_DAYS};
+use crate::serve::http::security::check_site;
+use crate::serve::limits::{MAX_ATTENDED, MAX_DAYS, MAX_MAP_NUMBERS};
 use crate::serve::models::loaded::Loaded;
 
 /// The tokens in place of each token of a continuation.
 const N_BEST: usize = 5;
 
-/// `GET /models/NAME`: what the model is.
+/// `GET /models/NAME`: what the model is. It is loaded for that, which no picture in a page of a stranger may cause.
 pub(in crate::serve) async fn describe(
     State(app): State<Shared>,
     Path(name): Path<String>,
+    headers: HeaderMap,
 ) -> Result<Response, Fault> {
-    let worker = app.catalogue.worker(&name)?;
+    check_site(&headers)?;
+    let worker = app.catalogue.worker(&name).await?;
     Ok(answer(&worker.run(|model| Ok(model.describe())).await?))
 }
 
@@ -58,16 +63,16 @@ pub(in crate::serve) async fn tokens(
     body: Body,
 ) -> Result<Response, Fault> {
     let text = one_text(body).await?;
-    let worker = app.catalogue.worker(&name)?;
+    let worker = app.catalogue.worker(&name).await?;
     let tokens = worker.run(move |model| {
         let tokenizer = model.tokenizer()?;
         let token = |(id, span): (u32, Range<usize>)| {
             let [start, end] = utf16(&text, &span);
             json!({ "token": tokenizer.token(id), "start": start, "end": end })
         };
-        Ok(tokenizer.spans(&text)?.into_iter().map(token).collect::<Vec<_>>())
+        Ok(tokenizer.spans(&text)?.into_iter().map(token).collect::<Value>().to_string())
     });
-    Ok(answer(&tokens.await?))
+    Ok(written(tokens.await?))
 }
 
 /// A range of bytes as JavaScript counts, in units of UTF-16. A range within a character is widened to it.
@@ -83,24 +88,27 @@ pub(in crate::serve) async fn attention(
     body: Body,
 ) -> Result<Response, Fault> {
     let text = one_text(body).await?;
-    let worker = app.catalogue.worker(&name)?;
-    Ok(answer(&worker.run(move |model| attention_of(model, &text)).await?))
+    let worker = app.catalogue.worker(&name).await?;
+    Ok(written(worker.run(move |model| attention_of(model, &text)).await?))
 }
 
-fn attention_of(model: &Loaded, text: &str) -> Result<Value, Fault> {
+/// The maps in JSON, which is long.
+fn attention_of(model: &Loaded, text: &str) -> Result<String, Fault> {
     let pipeline = model.pipeline::<AttentionMaps>()?;
     let n = pipeline.len_of(text)?;
-    if n > MAX_ATTENDED {
-        return Err(too_long(n));
+    let ModelConfig { n_layers, n_heads, .. } = model.model.config;
+    let longest = MAX_ATTENDED.min((MAX_MAP_NUMBERS / (n_layers * n_heads).max(1)).isqrt());
+    if n > longest {
+        return Err(too_long(n, longest));
     }
     let SequenceMaps { sequence, maps } = pipeline.answer(&text.to_owned())?;
     AttentionMap::check_finite(&maps)?;
-    Ok(as_json(sequence, &maps)?)
+    Ok(as_json(sequence, &maps)?.to_string())
 }
 
-fn too_long(n: usize) -> Fault {
+fn too_long(n: usize, longest: usize) -> Fault {
     Fault::bad(format!(
-        "the sequence has {n} positions, and attention is shown for at most {MAX_ATTENDED}"
+        "the sequence has {n} positions, and attention is shown for at most {longest}"
     ))
 }
 
@@ -127,13 +135,15 @@ pub(in crate::serve) async fn continuation(
     check::texts(std::iter::once(text.as_str()))?;
     let sampling = Sampling { temperature, top_k, top_p, ..Sampling::default() };
     let settings = check::continuation(sampling, seed, max_tokens, 1, Vec::new())?;
-    let worker = app.catalogue.worker(&name)?;
+    let worker = app.catalogue.worker(&name).await?;
     worker.run(|model| model.pipeline::<TextGeneration>().map(drop)).await?;
     let (pieces, received) = mpsc::channel(max_tokens + 2);
     tokio::spawn(async move {
         let failed = pieces.clone();
-        let send = move |value: &Value| pieces.try_send(events::data(value)).is_ok();
-        let written = worker.run(move |model| write(model, &text, &settings, &send)).await;
+        let work = move |model: &Loaded, is_gone: &dyn Fn() -> bool| {
+            write(model, &text, &settings, &pieces, is_gone)
+        };
+        let written = worker.run_while_waited_for(work).await;
         if let Err(fault) = written {
             let _ = failed.send(events::data(&json!({ "error": fault.rule }))).await;
         }
@@ -145,15 +155,21 @@ fn write(
     model: &Loaded,
     text: &str,
     settings: &Settings,
-    send: &dyn Fn(&Value) -> bool,
+    pieces: &Sender<Bytes>,
+    is_gone: &dyn Fn() -> bool,
 ) -> Result<(), Fault> {
+    let send = |value: &Value| pieces.try_send(events::data(value)).is_ok();
+    let is_wanted = || !is_gone() && !pieces.is_closed();
     let pipeline = model.pipeline::<TextGeneration>()?;
     let continuer = pipeline.continuer();
     let mut on_text = |_: usize, piece: &str| {
-        let is_sent = send(&json!({ "text": piece }));
+        let is_sent = is_wanted() && (piece.is_empty() || send(&json!({ "text": piece })));
         if is_sent { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let written = continuer.continue_text(text, settings, &mut on_text)?;
+    if !is_wanted() {
+        return Ok(());
+    }
     let ids = written.first().map_or(&[][..], |one| &one.ids);
     send(&json!({ "choices": continuer.choices(text, ids, N_BEST)? }));
     Ok(())
@@ -179,7 +195,7 @@ pub(in crate::serve) async fn forecast(
     let start = parse(&days).map_err(|error| Fault::bad(error.to_string()))?;
     check::number("the number of days given", start.len(), 10 * MAX_DAYS)?;
     check::number("n_days", n_days, MAX_DAYS)?;
-    let worker = app.catalogue.worker(&name)?;
+    let worker = app.catalogue.worker(&name).await?;
     let decoding = Decoding::Sample { seed, temperature, top_k: None };
     let request = Request { start, n_days, decoding };
     let Answer { rollout, exact } = worker.ask::<forecast::Forecast>(request).await?;

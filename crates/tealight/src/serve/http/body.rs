@@ -1,4 +1,6 @@
-//! Reads the bodies of requests, within a time and a size.
+//! Reads the bodies of requests, within a time and a size, and writes answers in JSON.
+//!
+//! What is longer than [`SHORT`] is parsed and written beside the thread of all connections.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -8,30 +10,61 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::serve::fault::Fault;
-use crate::serve::limits::{BODY_TIME, MAX_JSON};
+use crate::serve::limits::{BODY_TIME, MAX_JSON, SHORT};
 
-/// A value as an answer in JSON.
+/// A short value as an answer in JSON.
 pub(in crate::serve) fn answer(value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
-        Ok(text) => ([("content-type", "application/json")], text).into_response(),
+        Ok(text) => written(text),
         Err(error) => {
             Fault::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()
         }
     }
 }
 
+/// The answer in JSON that `write` makes of a value. `n_bytes` is about its length.
+pub(in crate::serve) async fn sized_answer<T: Send + 'static>(
+    value: T,
+    n_bytes: usize,
+    write: impl FnOnce(&T) -> serde_json::Result<String> + Send + 'static,
+) -> Result<Response, Fault> {
+    let text = if n_bytes <= SHORT { write(&value) } else { beside(move || write(&value)).await? };
+    text.map(written).map_err(|error| anyhow::Error::from(error).into())
+}
+
+/// An answer that is written.
+pub(in crate::serve) fn written(json: String) -> Response {
+    ([("content-type", "application/json")], json).into_response()
+}
+
+/// The result of `work`, which another thread does.
+pub(in crate::serve) async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Fault> {
+    spawn_blocking(work).await.map_err(|error| anyhow::Error::from(error).into())
+}
+
 /// The JSON of a request of at most [`MAX_JSON`] bytes.
-pub(in crate::serve) async fn json<T: DeserializeOwned>(body: Body) -> Result<T, Fault> {
-    parse(&read(body, MAX_JSON).await?)
+pub(in crate::serve) async fn json<T: DeserializeOwned + Send + 'static>(
+    body: Body,
+) -> Result<T, Fault> {
+    parse(read(body, MAX_JSON).await?).await
 }
 
 /// A value from JSON; an error names the key and the rule.
-pub(in crate::serve) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
-    let fault = |error| Fault::bad(format!("the request is not what is expected: {error}"));
-    serde_json::from_slice(bytes).map_err(fault)
+pub(in crate::serve) async fn parse<T: DeserializeOwned + Send + 'static>(
+    bytes: Vec<u8>,
+) -> Result<T, Fault> {
+    let parsed = if bytes.len() <= SHORT {
+        serde_json::from_slice(&bytes)
+    } else {
+        beside(move || serde_json::from_slice(&bytes)).await?
+    };
+    parsed.map_err(|error| Fault::bad(format!("the request is not what is expected: {error}")))
 }
 
 /// The bytes of a body.

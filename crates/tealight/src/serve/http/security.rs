@@ -4,15 +4,17 @@
 //! Host      a loopback name, or the one given by `--host`: a name of a stranger that resolves to this machine
 //!           (DNS rebinding) is refused
 //! Origin    of a POST, if there is one: the host itself
-//! token     bearer or cookie, on all requests if there is one
+//! token     a bearer token on all requests, unless the server was started without one; of a browser, a cookie with the
+//!           number of its session, which it gets for the token
 //! ```
 //!
 //! There are no CORS headers, so no page of another origin reads an answer.
 
+use std::fmt::Write;
 use std::hint::black_box;
 use std::net::IpAddr;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use axum::extract::Request;
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::uri::Authority;
@@ -23,10 +25,15 @@ use sha2::{Digest, Sha256};
 use crate::report::page::hash;
 use crate::serve::fault::Fault;
 
-/// The cookie that holds the token.
-const COOKIE: &str = "tealight-token";
+/// The beginning of the cookie's name. The port of the address follows, because browsers send a cookie to all ports of a
+/// host.
+const COOKIE: &str = "tealight-session-";
+/// The port of an address that names none.
+const HTTP_PORT: u16 = 80;
 /// The shortest token, in bytes.
 const MIN_TOKEN: usize = 16;
+/// The length in bytes of a secret that is drawn here.
+const DRAWN: usize = 24;
 
 /// The content types of a POST. A page of another origin can send none of them without asking first.
 const CONTENT_TYPES: [&str; 4] =
@@ -41,30 +48,55 @@ pub(in crate::serve) struct Access {
     /// The host given by `--host`.
     host: String,
     ip: IpAddr,
-    token: Option<String>,
+    secrets: Option<Secrets>,
+}
+
+/// What proves that a request may be answered.
+#[derive(Debug)]
+struct Secrets {
+    token: String,
+    /// What the cookies of browsers hold in place of the token; of no use to another server, nor after this one ended.
+    session: String,
+}
+
+/// The token of a server.
+#[derive(Debug)]
+pub(in crate::serve) enum Token {
+    /// Chosen by the user.
+    Given(String),
+    /// A random one.
+    Drawn,
+    /// None: every request is answered.
+    Absent,
 }
 
 impl Access {
     /// The access to a server on `ip`, the address of `host`.
     ///
     /// # Errors
-    /// If the address is not loopback and there is no token, or if the token is no usable one.
-    pub(in crate::serve) fn new(host: &str, ip: IpAddr, token: Option<String>) -> Result<Self> {
-        match &token {
-            None if !ip.is_loopback() => bail!(
-                "`--host {host}` lets other machines connect, so it requires `--token` or `TEALIGHT_TOKEN`: a secret of \
-                 at least {MIN_TOKEN} letters and digits"
+    /// If the token is no usable one, if there is none and other machines can reach the address, or if the system has no
+    /// random bytes.
+    pub(in crate::serve) fn new(host: &str, ip: IpAddr, token: Token) -> Result<Self> {
+        let token = match token {
+            Token::Absent if !ip.is_loopback() => bail!(
+                "`--host {host}` lets other machines connect, so it requires a token: leave out `--no-token`"
             ),
-            Some(token) if token.len() < MIN_TOKEN || !token.bytes().all(is_usable) => bail!(
-                "the token must have at least {MIN_TOKEN} characters, all of them ASCII letters, digits, `-`, `_`, `.` or `~`"
-            ),
-            _ => Ok(Self { host: host.to_owned(), ip, token }),
-        }
+            Token::Given(token) if token.len() < MIN_TOKEN || !token.bytes().all(is_usable) => {
+                bail!(
+                    "the token must have at least {MIN_TOKEN} characters, all of them ASCII letters, digits, `-`, `_`, `.` or `~`"
+                )
+            }
+            Token::Absent => None,
+            Token::Given(token) => Some(token),
+            Token::Drawn => Some(draw()?),
+        };
+        let secrets = token.map(|token| anyhow::Ok(Secrets { token, session: draw()? }));
+        Ok(Self { host: host.to_owned(), ip, secrets: secrets.transpose()? })
     }
 
     /// The token, if one is required.
     pub(in crate::serve) fn token(&self) -> Option<&str> {
-        self.token.as_deref()
+        self.secrets.as_ref().map(|secrets| &*secrets.token)
     }
 
     /// Whether the request may be answered.
@@ -79,7 +111,7 @@ impl Access {
         if method == Method::POST {
             check_origin(headers, &host)?;
         }
-        self.check_token(headers)?;
+        self.check_secret(headers, &host)?;
         if method == Method::POST { check_content_type(headers) } else { Ok(()) }
     }
 
@@ -100,43 +132,62 @@ impl Access {
         Err(Fault::new(StatusCode::FORBIDDEN, rule))
     }
 
-    fn check_token(&self, headers: &HeaderMap) -> Result<(), Fault> {
-        let Some(token) = &self.token else { return Ok(()) };
-        let sent = bearer(headers).into_iter().chain(cookies(headers));
-        let mut is_right = false;
-        for one in sent {
-            is_right |= is_same(one, token);
+    fn check_secret(&self, headers: &HeaderMap, host: &Authority) -> Result<(), Fault> {
+        let Some(Secrets { token, session }) = &self.secrets else { return Ok(()) };
+        let mut is_right = bearer(headers).is_some_and(|sent| is_same(sent, token));
+        for sent in cookies(headers, &cookie_name(host)) {
+            is_right |= is_same(sent, session);
         }
         if is_right {
             return Ok(());
         }
-        let rule = "a token is required: `Authorization: Bearer TOKEN`, or open `/?token=TOKEN` once in a browser";
+        let rule = "a token is required: `Authorization: Bearer TOKEN`, or open the address that `tealight serve` \
+                    printed, `/?token=TOKEN`, once in a browser";
         Err(Fault::new(StatusCode::UNAUTHORIZED, rule))
     }
 
-    /// The answer to `/?token=…`: sets the cookie, and leads to the page without the token in its address. `None` for
-    /// any other request.
+    /// The answer to `/?token=…`: begins a session, and leads to the page without the token in its address. `None` for any
+    /// other request.
     pub(in crate::serve) fn sign_in(&self, request: &Request) -> Option<Response> {
         let sent = request.uri().query()?.strip_prefix("token=")?;
         if request.uri().path() != "/" || request.method() != Method::GET {
             return None;
         }
-        let host = host_of(request).and_then(|host| self.check_host(&host));
-        if let Err(fault) = host {
-            return Some(fault.into_response());
-        }
+        Some(self.session(request, sent).unwrap_or_else(Fault::into_response))
+    }
+
+    /// Leads to the page, with a session if `sent` is the token.
+    fn session(&self, request: &Request, sent: &str) -> Result<Response, Fault> {
+        let host = host_of(request)?;
+        self.check_host(&host)?;
         let home = (header::LOCATION, "/".to_owned());
-        let Some(token) = &self.token else {
-            return Some((StatusCode::SEE_OTHER, [home]).into_response());
+        let Some(Secrets { token, session }) = &self.secrets else {
+            return Ok((StatusCode::SEE_OTHER, [home]).into_response());
         };
         if !is_same(sent, token) {
-            let fault = Fault::new(StatusCode::UNAUTHORIZED, "the token of the address is wrong");
-            return Some(fault.into_response());
+            let rule = "the token of the address is wrong";
+            return Err(Fault::new(StatusCode::UNAUTHORIZED, rule));
         }
-        let cookie = format!("{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/");
-        let headers = [home, (header::SET_COOKIE, cookie)];
-        Some((StatusCode::SEE_OTHER, headers).into_response())
+        let name = cookie_name(&host);
+        let cookie = format!("{name}={session}; HttpOnly; SameSite=Strict; Path=/");
+        Ok((StatusCode::SEE_OTHER, [home, (header::SET_COOKIE, cookie)]).into_response())
     }
+}
+
+/// The name of the cookie for the port that the browser sees, which a tunnel may have changed.
+fn cookie_name(host: &Authority) -> String {
+    format!("{COOKIE}{}", host.port_u16().unwrap_or(HTTP_PORT))
+}
+
+/// A random secret.
+fn draw() -> Result<String> {
+    let mut bytes = [0; DRAWN];
+    getrandom::fill(&mut bytes).context("the system has no random bytes for a token")?;
+    let mut text = String::with_capacity(2 * DRAWN);
+    for byte in bytes {
+        write!(text, "{byte:02x}")?;
+    }
+    Ok(text)
 }
 
 fn is_usable(byte: u8) -> bool {
@@ -154,10 +205,11 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(token)
 }
 
-fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+/// The values of the cookies called `name`.
+fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
     let lines = headers.get_all(header::COOKIE).into_iter().filter_map(|line| line.to_str().ok());
     let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
-    pairs.filter(|(name, _)| name.trim() == COOKIE).map(|(_, value)| value.trim())
+    pairs.filter(move |(one, _)| one.trim() == name).map(|(_, value)| value.trim())
 }
 
 /// The host that the request is for.
@@ -179,6 +231,18 @@ fn check_origin(headers: &HeaderMap, host: &Authority) -> Result<(), Fault> {
         return Ok(());
     }
     let rule = format!("the origin `{text}` of the request is not this server, `{host}`");
+    Err(Fault::new(StatusCode::FORBIDDEN, rule))
+}
+
+/// A browser names the site of the page that made it send a request. A request that makes the server work comes from its
+/// own pages, from the address bar, or from another program.
+pub(in crate::serve) fn check_site(headers: &HeaderMap) -> Result<(), Fault> {
+    let Some(site) = headers.get("sec-fetch-site") else { return Ok(()) };
+    if ["none", "same-origin"].iter().any(|own| site == own) {
+        return Ok(());
+    }
+    let text = site.to_str().unwrap_or_default();
+    let rule = format!("`Sec-Fetch-Site: {text}`: a page of another origin may not load a model");
     Err(Fault::new(StatusCode::FORBIDDEN, rule))
 }
 

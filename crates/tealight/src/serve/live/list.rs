@@ -4,6 +4,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use serde::Serialize;
@@ -13,14 +14,14 @@ use tealight_train::run::Lock;
 use tealight_train::storage::files::open;
 use tealight_train::task::TaskConfig;
 use tokio::sync::mpsc;
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::serve::app::{App, Shared};
 use crate::serve::fault::Fault;
+use crate::serve::http::body::beside;
 use crate::serve::http::events;
-use crate::serve::models::catalogue::Item;
 use crate::serve::models::loaded::is_served;
+use crate::serve::models::table::Item;
 
 /// The time between two searches.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -34,12 +35,10 @@ pub(in crate::serve) async fn follow(State(app): State<Shared>) -> Result<Respon
     let (sender, receiver) = mpsc::channel(4);
     tokio::spawn(async move {
         let (mut before, mut unchanged) = (None, 0);
-        loop {
-            let searched = app.clone();
-            let Ok(list) = spawn_blocking(move || list(&searched)).await else { break };
+        while let Ok((list, event)) = listed(&app).await {
             unchanged = if before.as_ref() == Some(&list) { unchanged + 1 } else { 0 };
             let is_due = unchanged % SEARCHES == 0;
-            if is_due && sender.send(events::data(&list)).await.is_err() {
+            if is_due && sender.send(event).await.is_err() {
                 break;
             }
             before = Some(list);
@@ -48,6 +47,18 @@ pub(in crate::serve) async fn follow(State(app): State<Shared>) -> Result<Respon
         drop(place);
     });
     Ok(events::answer(receiver))
+}
+
+/// The list, and its event.
+async fn listed(app: &Shared) -> Result<(Vec<Line>, Bytes), Fault> {
+    app.catalogue.refresh().await?;
+    let app = app.clone();
+    beside(move || {
+        let list = list(&app);
+        let event = events::data(&list);
+        (list, event)
+    })
+    .await
 }
 
 /// What the list shows of a run or model.
@@ -62,9 +73,8 @@ pub(in crate::serve) struct Line {
     pub(in crate::serve) is_usable: bool,
 }
 
-/// All runs and models, after a search.
+/// All runs and models. Files of each run are read.
 pub(in crate::serve) fn list(app: &App) -> Vec<Line> {
-    app.catalogue.scan();
     app.catalogue.items().into_iter().map(line).collect()
 }
 

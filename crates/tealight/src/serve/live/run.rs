@@ -12,15 +12,15 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use serde_json::json;
 use tokio::sync::mpsc::{self, Sender};
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use super::signature::Signature;
 use crate::report::read::RunData;
 use crate::report::read::cursor::Cursor;
-use crate::report::update::{Change, update};
+use crate::report::update::update;
 use crate::serve::app::Shared;
 use crate::serve::fault::Fault;
+use crate::serve::http::body::beside;
 use crate::serve::http::events;
 
 /// The time between two looks at the files.
@@ -37,7 +37,7 @@ pub(in crate::serve) async fn follow(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Fault> {
-    let path = app.catalogue.run(&name)?.path;
+    let path = app.catalogue.run(&name).await?.path;
     let cursor = cursor(&uri, &headers)?;
     let place = app.follow()?;
     let (sender, receiver) = mpsc::channel(16);
@@ -62,7 +62,8 @@ async fn send_changes(path: PathBuf, mut cursor: Cursor, sender: Sender<Bytes>) 
     let mut run = None;
     let mut read_at = Instant::now();
     loop {
-        let signature = Signature::read(&path);
+        let files = path.clone();
+        let Ok(signature) = beside(move || Signature::read(&files)).await else { return };
         if signature.is_gone() {
             let _ = sender.send(events::named("deleted", &json!({}))).await;
             return;
@@ -74,11 +75,11 @@ async fn send_changes(path: PathBuf, mut cursor: Cursor, sender: Sender<Bytes>) 
             let known = run.take().filter(|_| is_same);
             let share = if known.is_some() { SHARE } else { 0 };
             let event = match read(&path, known, cursor).await {
-                Some((read, change)) => {
+                Some((read, until, event)) => {
                     run = Some(read);
-                    cursor = change.cursor();
+                    cursor = until;
                     seen = Some(signature);
-                    events::with_id(&cursor, &change)
+                    event
                 }
                 // A file is being replaced, or the run deleted: it is read again soon.
                 None => Bytes::from_static(b":\n\n"),
@@ -93,14 +94,15 @@ async fn send_changes(path: PathBuf, mut cursor: Cursor, sender: Sender<Bytes>) 
     }
 }
 
-/// The run and what has changed since the cursor. A run that is `known` is read on from where its log ended.
+/// The run, the cursor after what has changed since the given one, and the event that tells it. A run that is `known` is
+/// read on from where its log ended.
 async fn read(
     path: &FilePath,
     known: Option<RunData>,
     cursor: Cursor,
-) -> Option<(RunData, Change)> {
+) -> Option<(RunData, Cursor, Bytes)> {
     let path = path.to_owned();
-    let changed = spawn_blocking(move || {
+    let changed = beside(move || {
         let mut run = match known {
             Some(mut run) => {
                 run.read_on()?;
@@ -111,7 +113,9 @@ async fn read(
         let change = update(&run, cursor);
         // All lines of a long run would stay in memory for as long as it is followed.
         run.log.recent = Vec::new();
-        anyhow::Ok((run, change))
+        let until = change.cursor();
+        let event = events::with_id(&until, &change);
+        anyhow::Ok((run, until, event))
     });
     changed.await.ok()?.ok()
 }

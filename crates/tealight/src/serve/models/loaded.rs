@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Result, bail};
-use candle_core::Device;
+use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use tealight_train::pipelines::feature_extraction::FeatureExtraction;
 use tealight_train::pipelines::fill_mask::FillMask;
@@ -44,6 +44,11 @@ const fn served<P: Pipeline>() -> Served {
 /// Whether the server can use the pipeline of this name.
 pub(in crate::serve) fn is_served(pipeline: &str) -> bool {
     SERVED.iter().any(|(name, _)| *name == pipeline)
+}
+
+/// The error that a model of the task `own` cannot do `task`.
+pub(in crate::serve) fn other_task(own: &str, task: &str) -> Fault {
+    Fault::bad(format!("the model is one of the task \"{own}\", and cannot do \"{task}\""))
 }
 
 /// A model in memory.
@@ -111,10 +116,15 @@ impl Loaded {
         Ok(opened)
     }
 
+    /// The bytes of its parameters.
+    pub(super) fn n_bytes(&self) -> u64 {
+        let bytes = |tensor: &Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
+        self.model.weights.values().map(bytes).sum::<usize>() as u64
+    }
+
     /// The error that the model cannot do a task.
     fn cannot(&self, task: &str) -> Fault {
-        let own = self.task;
-        Fault::bad(format!("the model is one of the task \"{own}\", and cannot do \"{task}\""))
+        other_task(self.task, task)
     }
 
     pub(in crate::serve) fn tokenizer(&self) -> Result<&Tokenizer, Fault> {

@@ -3,4 +3,6 @@
 pub(super) mod batch;
 pub(super) mod catalogue;
 pub(super) mod loaded;
+mod search;
+pub(super) mod table;
 pub(super) mod worker;

@@ -9,9 +9,11 @@ use tealight_ops::{ProductPrecision, with_product_precision};
 use tealight_train::pipelines::Pipeline;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
-use super::batch::{self, Job, Waiting};
+use super::batch::{self, Job, Waiting, caught};
 use super::loaded::Loaded;
+use crate::args::serve::ANSWER_TIME;
 use crate::args::shared::Weights;
 use crate::serve::counters::Counters;
 use crate::serve::fault::Fault;
@@ -24,10 +26,19 @@ pub(in crate::serve) struct Settings {
     pub(in crate::serve) weights: Weights,
     pub(in crate::serve) precision: ProductPrecision,
     pub(in crate::serve) counters: Arc<Counters>,
+    /// The bytes for the parameters of all models together.
+    pub(in crate::serve) memory: u64,
 }
 
-/// The task of a model once it is loaded, or why it could not be loaded.
-type Outcome = OnceLock<Result<&'static str, Fault>>;
+/// What is known of a model once it is loaded.
+#[derive(Clone, Copy)]
+struct Known {
+    task: &'static str,
+    n_bytes: u64,
+}
+
+/// What is known of a model once it is loaded, or why it could not be loaded.
+type Outcome = OnceLock<Result<Known, Fault>>;
 
 /// The way to the thread of a model.
 #[derive(Clone)]
@@ -37,14 +48,18 @@ pub(in crate::serve) struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread of the model at `path`.
-    pub(super) fn start(path: PathBuf, settings: Settings) -> Result<Self, Fault> {
+    /// Starts the thread of the model at `path`, which calls `loaded` once the model is in memory.
+    pub(super) fn start(
+        path: PathBuf,
+        settings: Settings,
+        loaded: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, Fault> {
         let (jobs, waiting) = mpsc::channel(MAX_WAITING);
         let outcome = Arc::new(Outcome::new());
         let known = outcome.clone();
         let work = move || {
             let precision = settings.precision;
-            with_product_precision(precision, || work(&path, &settings, &known, waiting));
+            with_product_precision(precision, || work(&path, &settings, &known, waiting, loaded));
         };
         let started = thread::Builder::new().name("model".to_owned()).spawn(work);
         started.map_err(|error| {
@@ -58,10 +73,16 @@ impl Worker {
         self.jobs.is_closed()
     }
 
+    /// The bytes of the model's parameters, if it is in memory.
+    pub(super) fn n_bytes(&self) -> Option<u64> {
+        let known = self.outcome.get()?.as_ref().ok()?;
+        (!self.has_ended()).then_some(known.n_bytes)
+    }
+
     /// The task of the model; waits until it is loaded.
     pub(in crate::serve) async fn task(&self) -> Result<&'static str, Fault> {
         match self.outcome.get() {
-            Some(outcome) => outcome.clone(),
+            Some(outcome) => outcome.clone().map(|known| known.task),
             None => self.run(|model| Ok(model.task())).await,
         }
     }
@@ -73,21 +94,39 @@ impl Worker {
     ) -> Result<P::Answer, Fault> {
         let (answer, answered) = oneshot::channel();
         self.send(Job::Request(Box::new(Waiting::<P> { request, answer })))?;
-        answered.await.map_err(|_| self.failure())?
+        self.wait(answered).await
     }
 
-    /// The result of `work`, which the model's thread runs by itself.
+    /// The result of `work`, which the model's thread does by itself.
     pub(in crate::serve) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Loaded) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
+        self.run_while_waited_for(|model, _| work(model)).await
+    }
+
+    /// As [`Self::run`], for long work, which asks between its parts whether nobody waits for its result any more.
+    pub(in crate::serve) async fn run_while_waited_for<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Loaded, &dyn Fn() -> bool) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
         let (answer, answered) = oneshot::channel();
         self.send(Job::Alone(Box::new(move |model| {
             if !answer.is_closed() {
-                let _ = answer.send(model.and_then(work));
+                let done = caught(|| work(model?, &|| answer.is_closed()));
+                let _ = answer.send(done);
             }
         })))?;
-        answered.await.map_err(|_| self.failure())?
+        self.wait(answered).await
+    }
+
+    /// What the model's thread sends. A client that is gone does not wait, nor one that has waited for [`ANSWER_TIME`].
+    async fn wait<T>(&self, answered: oneshot::Receiver<Result<T, Fault>>) -> Result<T, Fault> {
+        let Ok(received) = timeout(ANSWER_TIME, answered).await else {
+            let seconds = ANSWER_TIME.as_secs();
+            return Err(Fault::busy(format!("the answer took longer than {seconds} s")));
+        };
+        received.map_err(|_| self.failure())?
     }
 
     fn send(&self, job: Job) -> Result<(), Fault> {
@@ -99,7 +138,7 @@ impl Worker {
         })
     }
 
-    /// Why the thread has ended: the model could not be loaded, or the thread panicked and wrote its message to stderr.
+    /// Why there is no answer: the model could not be loaded, or its thread has ended.
     fn failure(&self) -> Fault {
         match self.outcome.get() {
             Some(Err(fault)) => fault.clone(),
@@ -112,10 +151,17 @@ impl Worker {
 }
 
 /// Loads the model and answers until nobody can ask. If it cannot be loaded, stderr and all that wait get the reason.
-fn work(path: &Path, settings: &Settings, outcome: &Outcome, mut waiting: Receiver<Job>) {
-    match Loaded::open(path, settings.weights) {
+fn work(
+    path: &Path,
+    settings: &Settings,
+    outcome: &Outcome,
+    mut waiting: Receiver<Job>,
+    loaded: impl FnOnce(),
+) {
+    match caught(|| Loaded::open(path, settings.weights)) {
         Ok(model) => {
-            let _ = outcome.set(Ok(model.task()));
+            let _ = outcome.set(Ok(Known { task: model.task(), n_bytes: model.n_bytes() }));
+            loaded();
             while let Some(jobs) = next(&mut waiting) {
                 settings.counters.computed(jobs.len());
                 batch::answer(Ok(&model), jobs);
@@ -158,12 +204,12 @@ mod tests {
     fn why_a_model_cannot_be_loaded_is_known_after_its_thread_has_ended() {
         let weights = Weights { checkpoint: None, device: "cpu".parse().unwrap() };
         let precision = ProductPrecision::default();
-        let settings = Settings { weights, precision, counters: Arc::default() };
-        let worker = Worker::start(PathBuf::from("no/such/model"), settings).unwrap();
+        let settings = Settings { weights, precision, counters: Arc::default(), memory: 0 };
+        let worker = Worker::start(PathBuf::from("no/such/model"), settings, || ()).unwrap();
         while !worker.has_ended() {
             thread::sleep(Duration::from_millis(1));
         }
-        let runtime = Builder::new_current_thread().build().unwrap();
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let asked = runtime.block_on(worker.run(|model| Ok(model.task())));
         for fault in [asked, runtime.block_on(worker.task())].map(Result::unwrap_err) {
             assert_eq!(fault.status, StatusCode::SERVICE_UNAVAILABLE, "{fault:?}");

@@ -6,11 +6,17 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::page;
-use crate::serve::app::Shared;
+use crate::serve::app::{App, Shared};
+use crate::serve::fault::Fault;
+use crate::serve::http::body::beside;
 
 const SCRIPT: &str = include_str!("assets/play.js");
 
-pub(in crate::serve) async fn show(State(app): State<Shared>, uri: Uri) -> Response {
+pub(in crate::serve) async fn show(State(app): State<Shared>, uri: Uri) -> Result<Response, Fault> {
+    beside(move || of_models(&app, &uri)).await
+}
+
+fn of_models(app: &App, uri: &Uri) -> Response {
     let names: Vec<String> = app.catalogue.items().into_iter().map(|item| item.name).collect();
     let query = uri.query().unwrap_or_default();
     let asked = query.split('&').find_map(|pair| pair.strip_prefix("model="));

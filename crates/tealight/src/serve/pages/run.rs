@@ -17,7 +17,7 @@ pub(in crate::serve) async fn show(
     State(app): State<Shared>,
     Path(name): Path<String>,
 ) -> Result<Response, Fault> {
-    let item = app.catalogue.run(&name)?;
+    let item = app.catalogue.run(&name).await?;
     let made = spawn_blocking(move || {
         let mut run = RunData::read(&item.path)?;
         run.name = item.name;

@@ -53,13 +53,22 @@ impl Answer {
 }
 
 impl Server {
-    /// Serves with `args`, on a free port.
+    /// Serves with `args`, on a free port and without a token.
     pub(super) fn start(folder: &Folder, args: &[&str]) -> Result<Self> {
         Self::start_with_log(folder, args, Stdio::null())
     }
 
     /// As [`Self::start`], with a place for its log.
     pub(super) fn start_with_log(folder: &Folder, args: &[&str], log: Stdio) -> Result<Self> {
+        Self::run(folder, &[&["--no-token"], args].concat(), log)
+    }
+
+    /// Serves with `args`, on a free port and with a token.
+    pub(super) fn start_guarded(folder: &Folder, args: &[&str]) -> Result<Self> {
+        Self::run(folder, args, Stdio::null())
+    }
+
+    fn run(folder: &Folder, args: &[&str], log: Stdio) -> Result<Self> {
         let mut command = folder.command(&[&["serve", "--port", "0"], args].concat());
         command.stdout(Stdio::piped()).stderr(log).env_remove("TEALIGHT_TOKEN");
         let mut process = command.spawn()?;
@@ -68,6 +77,11 @@ impl Server {
         let port = url.split(':').nth(2).and_then(|rest| rest.split('/').next());
         let address = format!("127.0.0.1:{}", port.ok_or_else(|| format!("no port in {url}"))?);
         Ok(Self { process, address, url: url.trim().to_owned() })
+    }
+
+    /// The token in the address.
+    pub(super) fn token(&self) -> Result<&str> {
+        Ok(self.url.split_once("/?token=").ok_or_else(|| self.url.clone())?.1)
     }
 
     pub(super) fn connect(&self) -> Result<TcpStream> {

@@ -1,7 +1,9 @@
 //! `tealight serve`, by HTTP.
 
 mod answering;
+mod budgeting;
 mod client;
 mod crowding;
 mod following;
+mod guarding;
 mod refusing;

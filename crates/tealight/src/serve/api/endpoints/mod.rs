@@ -6,13 +6,15 @@ pub(super) mod image_classification;
 mod text_classification;
 
 use axum::response::Response;
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde::de::{DeserializeOwned, Error, IgnoredAny};
+use serde::{Deserialize, Deserializer};
 use tealight_train::inference::labels::{Classified, Score};
 
-use super::check;
+use super::one_or_list::{Item, OneOrList};
 use crate::serve::fault::Fault;
+use crate::serve::http::body::parse;
 use crate::serve::limits::MAX_JSON;
+use crate::serve::models::loaded::other_task;
 use crate::serve::models::worker::Worker;
 
 /// Defines [`answer`] and [`max_body`] from a list of modules, each with `NAME`, `MAX_BODY` and `answer`.
@@ -21,23 +23,26 @@ macro_rules! endpoints {
         /// The names of all tasks.
         const NAMES: &[&str] = &[$($module::NAME),+];
 
-        /// The bytes of a request for a task.
-        pub(super) fn max_body(task: &str) -> usize {
-            match task {
+        /// The bytes of a request for a task of a model of the task `own`.
+        ///
+        /// # Errors
+        /// If there is no such task, or if requests for it are long and the model has another.
+        pub(super) fn max_body(task: &str, own: &str) -> Result<usize, Fault> {
+            let max = match task {
                 $($module::NAME => $module::MAX_BODY,)+
-                _ => MAX_JSON,
-            }
+                other => return Err(unknown(other)),
+            };
+            if max > MAX_JSON && task != own { Err(other_task(own, task)) } else { Ok(max) }
         }
 
         /// The answer of a model for a task.
         pub(super) async fn answer(
             task: &str,
             worker: &Worker,
-            inputs: Value,
-            parameters: Map<String, Value>,
+            body: Vec<u8>,
         ) -> Result<Response, Fault> {
             match task {
-                $($module::NAME => $module::answer(worker, inputs, parameters).await,)+
+                $($module::NAME => $module::answer(worker, body).await,)+
                 other => Err(unknown(other)),
             }
         }
@@ -59,20 +64,32 @@ fn unknown(task: &str) -> Fault {
     ))
 }
 
-/// The parameters of a task; one that it does not have is refused by name.
-fn parameters<T: DeserializeOwned>(parameters: Map<String, Value>) -> Result<T, Fault> {
-    serde_json::from_value(Value::Object(parameters))
-        .map_err(|error| Fault::bad(format!("`parameters`: {error}")))
+/// The body of a request.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question<I, P> {
+    #[serde(deserialize_with = "inputs", bound(deserialize = "I: Deserialize<'de>"))]
+    inputs: I,
+    #[serde(default, bound(deserialize = "P: Default + Deserialize<'de>"))]
+    parameters: P,
+    /// Of the hosted service: whether it may answer from a cache, or waits for a model. Without meaning here.
+    #[serde(default, rename = "options")]
+    _options: Option<IgnoredAny>,
 }
 
-/// One text or several, and whether they came as a list.
-fn texts(inputs: Value) -> Result<(Vec<String>, bool), Fault> {
-    let rule = |_| Fault::bad("`inputs` must be a text or a list of texts");
-    let is_list = inputs.is_array();
-    let list = if is_list { inputs } else { json!([inputs]) };
-    let texts: Vec<String> = serde_json::from_value(list).map_err(rule)?;
-    check::texts(texts.iter().map(String::as_str))?;
-    Ok((texts, is_list))
+/// The question of a request; a parameter that the task does not have is refused by name.
+async fn question<I, P>(body: Vec<u8>) -> Result<(I, P), Fault>
+where
+    I: DeserializeOwned + Send + 'static,
+    P: DeserializeOwned + Default + Send + 'static,
+{
+    let Question { inputs, parameters, .. } = parse(body).await?;
+    Ok((inputs, parameters))
+}
+
+/// The value of `inputs`, which an error names.
+fn inputs<'de, D: Deserializer<'de>, I: Deserialize<'de>>(deserializer: D) -> Result<I, D::Error> {
+    I::deserialize(deserializer).map_err(|error| D::Error::custom(format!("`inputs`: {error}")))
 }
 
 fn best(classified: Classified, top_k: usize) -> Vec<Score> {

@@ -1,14 +1,17 @@
 //! As the hosted service: a list of lists of labels, one for each text, also for a single one.
 
+use std::fmt;
+
 use axum::response::Response;
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use tealight_train::inference::labels::Score;
 use tealight_train::inference::text_classifier::Text;
 use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::text_classification::TextClassification;
 
-use super::{best, parameters};
+use super::{Item, OneOrList, best, question};
 use crate::serve::api::check;
 use crate::serve::fault::Fault;
 use crate::serve::http::body;
@@ -18,48 +21,67 @@ use crate::serve::models::worker::Worker;
 pub(super) const NAME: &str = TextClassification::NAME;
 pub(super) const MAX_BODY: usize = MAX_JSON;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The length of a label with its score in JSON without the label's name, in bytes.
+const SCORE_BYTES: usize = 48;
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct Parameters {
     top_k: Option<usize>,
 }
 
-pub(super) async fn answer(
-    worker: &Worker,
-    inputs: Value,
-    given: Map<String, Value>,
-) -> Result<Response, Fault> {
-    let Parameters { top_k } = parameters(given)?;
-    let top_k = check::number("top_k", top_k.unwrap_or(MAX_TOP_K), MAX_TOP_K)?;
-    let classified = worker.ask::<TextClassification>(pairs(inputs)?).await?;
-    let scores: Vec<Vec<Score>> = classified.into_iter().map(|one| best(one, top_k)).collect();
-    Ok(body::answer(&scores))
+/// A text, or an object with `text` and `text_pair`.
+struct Given(Text);
+
+impl Item for Given {
+    const NAMES: [&'static str; 2] =
+        ["a text, an object with `text` and `text_pair`,", "texts and objects"];
 }
 
-/// Texts, or objects with `text` and `text_pair`.
-fn pairs(inputs: Value) -> Result<Vec<Text>, Fault> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Pair {
-        text: String,
-        text_pair: Option<String>,
+impl<'de> Deserialize<'de> for Given {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Reader)
     }
-    let list = match inputs {
-        Value::Array(list) => list,
-        one => vec![one],
-    };
-    let pair = |value: Value| match value {
-        Value::String(text) => Ok(Text { text, text_pair: None }),
-        object => {
-            serde_json::from_value(object).map(|Pair { text, text_pair }| Text { text, text_pair })
+}
+
+struct Reader;
+
+impl<'de> Visitor<'de> for Reader {
+    type Value = Given;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a text, or an object with `text` and `text_pair`")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Given, E> {
+        Ok(Given(Text { text: text.to_owned(), text_pair: None }))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Given, A::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Pair {
+            text: String,
+            text_pair: Option<String>,
         }
-    };
-    let rule = |_| Fault::bad("`inputs` must be texts, or objects with `text` and `text_pair`");
-    let texts: Vec<Text> = list.into_iter().map(pair).collect::<Result<_, _>>().map_err(rule)?;
+        let Pair { text, text_pair } = Pair::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Given(Text { text, text_pair }))
+    }
+}
+
+pub(super) async fn answer(worker: &Worker, body: Vec<u8>) -> Result<Response, Fault> {
+    let (OneOrList { list, .. }, Parameters { top_k }) = question(body).await?;
+    let top_k = check::number("top_k", top_k.unwrap_or(MAX_TOP_K), MAX_TOP_K)?;
+    let texts: Vec<Text> = list.into_iter().map(|Given(text)| text).collect();
+    check_texts(&texts)?;
+    let classified = worker.ask::<TextClassification>(texts).await?;
+    let scores: Vec<Vec<Score>> = classified.into_iter().map(|one| best(one, top_k)).collect();
+    let n_bytes = scores.iter().flatten().map(|one| one.label.len() + SCORE_BYTES).sum();
+    body::sized_answer(scores, n_bytes, serde_json::to_string).await
+}
+
+fn check_texts(texts: &[Text]) -> Result<(), Fault> {
     check::texts(texts.iter().map(|text| text.text.as_str()))?;
     let others: Vec<&str> = texts.iter().filter_map(|text| text.text_pair.as_deref()).collect();
-    if !others.is_empty() {
-        check::texts(others.into_iter())?;
-    }
-    Ok(texts)
+    if others.is_empty() { Ok(()) } else { check::texts(others.into_iter()) }
 }

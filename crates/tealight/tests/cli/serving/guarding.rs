@@ -1,0 +1,163 @@
+//! Who is answered: tokens, sessions, connections of strangers, pages of other origins.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::client::Server;
+use crate::program::{Folder, Result, golden_model};
+
+const TOKEN: &str = "a-secret-of-24-characters";
+/// The connections that the server answers at one time.
+const PLACES: usize = 256;
+const HEALTH: &[u8] = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+fn guarded() -> Result<(Folder, Server)> {
+    let folder = Folder::new()?;
+    let server = Server::start_guarded(&folder, &[&golden_model("bert")])?;
+    Ok((folder, server))
+}
+
+fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}")
+}
+
+/// The `name=value` of the cookie that an answer sets. The header of an answer is in lower case.
+fn cookie(head: &str) -> Result<String> {
+    let line = head.lines().find_map(|line| line.strip_prefix("set-cookie: "));
+    Ok(line.and_then(|line| line.split(';').next()).ok_or("a cookie")?.to_owned())
+}
+
+/// Any user of the machine was answered.
+#[test]
+fn a_server_draws_a_token_and_prints_the_address_to_open() -> Result {
+    let (_folder, server) = guarded()?;
+    let token = server.token()?;
+    assert!(token.len() >= 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()), "{token}");
+    for path in ["/", "/health", "/models/bert", "/metrics", "/nothing"] {
+        server.get(path)?.assert_refused(401, "a token is required");
+    }
+    let answer = server.request("GET /health", &[&bearer(token)], b"")?;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let (_folder, other) = guarded()?;
+    assert_ne!(other.token()?, token);
+    Ok(())
+}
+
+#[test]
+fn only_a_loopback_address_may_be_served_without_a_token() -> Result {
+    let folder = Folder::new()?;
+    let model = golden_model("bert");
+    for host in ["0.0.0.0", "::"] {
+        let args = ["serve", "--host", host, "--port", "0", "--no-token", &model];
+        folder.refuse(&args, &["requires a token", "`--no-token`"])?;
+    }
+    let short = ["serve", "--token", "short", "--port", "0", &model];
+    folder.refuse(&short, &["at least 16 characters"])?;
+    let both = ["serve", "--token", TOKEN, "--no-token", &model];
+    folder.refuse(&both, &["--no-token"])?;
+
+    let server = Server::start_guarded(&folder, &["--host", "0.0.0.0", "--token", TOKEN, &model])?;
+    assert!(server.url.ends_with(&format!("/?token={TOKEN}")), "{}", server.url);
+    let with = |line: &str| server.request("GET /health", &[line], b"");
+    with(&bearer(&format!("{TOKEN}x")))?.assert_refused(401, "a token is required");
+    assert_eq!(with(&bearer(TOKEN))?.status, 200);
+    // A name could be that of a stranger; an address is that of this machine.
+    let host = ["Host: evil.example", &bearer(TOKEN)];
+    server.request("GET /health", &host, b"")?.assert_refused(403, "the host");
+    let stranger = server.request(&format!("GET /?token={TOKEN}"), &host[..1], b"")?;
+    stranger.assert_refused(403, "the host");
+    Ok(())
+}
+
+/// The cookie was the token, and one for all servers of a host.
+#[test]
+fn a_browser_gets_a_session_of_this_server_for_the_token() -> Result {
+    let (_folder, server) = guarded()?;
+    server.get("/?token=wrong")?.assert_refused(401, "the token of the address is wrong");
+    let signed_in = server.get(&format!("/?token={}", server.token()?))?;
+    assert_eq!(signed_in.status, 303, "{signed_in:?}");
+    assert!(signed_in.head.contains("location: /\r\n"), "{signed_in:?}");
+    assert!(signed_in.head.contains("; httponly; samesite=strict; path=/"), "{signed_in:?}");
+    let (pair, port) =
+        (cookie(&signed_in.head)?, server.address.rsplit(':').next().ok_or("a port")?);
+    let (name, session) = pair.split_once('=').ok_or("a value")?;
+    assert_eq!(name, format!("tealight-session-{port}"));
+    assert!(session.len() >= 32 && session != server.token()?, "{pair}");
+
+    let with = |line: String| server.request("GET /health", &[&line], b"");
+    assert_eq!(with(format!("Cookie: other=1; {pair}"))?.status, 200);
+    for wrong in [
+        format!("Cookie: {name}={}", server.token()?),
+        format!("Cookie: tealight-session-1={session}"),
+        bearer(session),
+    ] {
+        with(wrong)?.assert_refused(401, "a token is required");
+    }
+    // A tunnel gives the server another port, and the browser sends the cookie of that.
+    let tunnel = ["Host: localhost:9", &format!("Cookie: tealight-session-9={session}")];
+    assert_eq!(server.request("GET /health", &tunnel, b"")?.status, 200);
+    Ok(())
+}
+
+/// It stayed open, so that who has no token could hold all places.
+#[test]
+fn a_refusal_for_want_of_a_token_closes_its_connection() -> Result {
+    let (_folder, server) = guarded()?;
+    let mut stream = server.connect()?;
+    stream.write_all(&HEALTH.repeat(2))?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    assert_eq!(answer.matches("HTTP/1.1 401").count(), 1, "{answer}");
+    assert!(answer.contains("connection: close"), "{answer}");
+    Ok(())
+}
+
+/// Connections without a request held all places until they timed out.
+#[test]
+fn strangers_lock_nobody_out() -> Result {
+    let (_folder, server) = guarded()?;
+    let own =
+        format!("GET /health HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n", bearer(server.token()?));
+    let mut owner = server.connect()?;
+    let ask = |owner: &mut TcpStream| -> Result<String> {
+        owner.write_all(own.as_bytes())?;
+        let mut answer = [0; 2048];
+        let n = owner.read(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer[..n]).into_owned())
+    };
+    assert!(ask(&mut owner)?.starts_with("HTTP/1.1 200"));
+    let strangers: Vec<TcpStream> = (0..2 * PLACES)
+        .map(|_| {
+            let mut stream = server.connect()?;
+            stream.write_all(&HEALTH[..HEALTH.len() - 2])?;
+            Ok(stream)
+        })
+        .collect::<Result<_>>()?;
+    let started = Instant::now();
+    // A new connection gets a place, and who has shown the token keeps one.
+    let answer = server.request("GET /health", &[&bearer(server.token()?)], b"")?;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(ask(&mut owner)?.starts_with("HTTP/1.1 200"));
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    drop(strangers);
+    Ok(())
+}
+
+/// A picture in a page of a stranger, `<img src="http://localhost:8080/models/NAME">`, loaded a model.
+#[test]
+fn a_page_of_another_origin_loads_no_model() -> Result {
+    let folder = Folder::new()?;
+    let server = Server::start(&folder, &[&golden_model("bert")])?;
+    let from =
+        |site: &str| server.request("GET /models/bert", &[&format!("Sec-Fetch-Site: {site}")], b"");
+    for site in ["cross-site", "same-site"] {
+        from(site)?.assert_refused(403, "may not load a model");
+    }
+    assert!(server.get("/metrics")?.body.contains("tealight_models_loaded 0\n"));
+    for site in ["none", "same-origin"] {
+        assert_eq!(from(site)?.status, 200);
+    }
+    assert_eq!(server.get("/models/bert")?.status, 200);
+    Ok(())
+}
