@@ -24,6 +24,11 @@ pub fn n_allocations() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
 
+/// Whether [`Allocator`] is the global allocator, so that the memory of a `Vec` is the system's.
+pub(crate) fn is_global() -> bool {
+    n_allocations() > 0
+}
+
 /// Makes the allocator keep freed memory. To be called once, at the start of a program that trains.
 pub fn keep_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -32,6 +37,9 @@ pub fn keep_freed_memory() {
 
 /// The system's allocator with a count of allocations. Once [`keep_freed_memory`] has been called, it requests
 /// huge pages.
+///
+/// Only for a `#[global_allocator]`, or for one that takes all of its memory from this one: operations then leave
+/// buffers as the system hands them out, instead of clearing them.
 #[derive(Debug)]
 pub struct Allocator;
 

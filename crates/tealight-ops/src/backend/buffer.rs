@@ -8,12 +8,20 @@ use candle_core::{
     CpuStorage, Device, InplaceOp1, Layout, Result, Shape, Storage, StorageRef, Tensor, bail,
 };
 
+use crate::backend::allocator;
 use crate::backend::element::Element;
 
 /// Numbers for a loop to overwrite. Their values are arbitrary, and NaN in builds with debug assertions, so that
-/// tests notice an element that no loop has written. (Zeros would cost a twentieth of a training step.)
+/// tests notice an element that no loop has written. In a program with another allocator than ours they are zeros,
+/// which cost a twentieth of a training step.
 pub(crate) fn unwritten<T: Element>(len: usize) -> Vec<T> {
-    if cfg!(debug_assertions) { vec![T::NAN; len] } else { arbitrary(len) }
+    if cfg!(debug_assertions) {
+        vec![T::NAN; len]
+    } else if allocator::is_global() {
+        arbitrary(len)
+    } else {
+        vec![T::ZERO; len]
+    }
 }
 
 /// Numbers for a message to overwrite: of any value, and NaN in builds with debug assertions.
@@ -21,7 +29,8 @@ pub fn unwritten_f32(len: usize) -> Vec<f32> {
     unwritten(len)
 }
 
-/// Numbers of any value, in memory that is not cleared.
+/// Numbers of any value, in memory that is not cleared. Only for programs whose allocator is
+/// [`Allocator`](allocator::Allocator).
 #[cfg(all(
     target_os = "linux",
     target_env = "gnu",
@@ -33,8 +42,8 @@ fn arbitrary<T: Element>(len: usize) -> Vec<T> {
     // SAFETY: the capacity is `len`, and `T` is `Pod`: any bytes are a number. Memory counts as uninitialised until
     // it is written. Assembly that receives its address may write it, so the compiler must assume that this block
     // has stored bytes there, unknown ones. The assembly stores none, and needs not: the memory holds bytes already,
-    // and they do not change by themselves, as glibc leaves no pages in an allocation that the kernel may still
-    // discard (`MADV_FREE`).
+    // and they do not change by themselves: our allocator takes it from glibc, which leaves no pages in an allocation
+    // that the kernel may still discard (`MADV_FREE`).
     unsafe {
         std::arch::asm!("/* {} */", in(reg) numbers.as_mut_ptr(), options(nostack, preserves_flags));
         numbers.set_len(len);

@@ -155,8 +155,10 @@ impl<'a, T> MatrixMut<'a, T> {
     #[inline(always)]
     pub(crate) fn row(&mut self, i: usize) -> &mut [T] {
         assert!(i < self.rows);
-        // SAFETY: the row is within `data`, and no other view has its elements while this one is borrowed.
-        unsafe { std::slice::from_raw_parts_mut(self.first.add(i * self.row_stride), self.columns) }
+        // Rows without elements may begin beyond the end of `data`.
+        let first = self.first.wrapping_add(i * self.row_stride);
+        // SAFETY: the row is within `data`, or empty; and no other view has its elements while this one is borrowed.
+        unsafe { std::slice::from_raw_parts_mut(first, self.columns) }
     }
 
     /// The first `at` rows, and the remaining ones.
@@ -190,4 +192,19 @@ fn span((rows, columns): (usize, usize), (row_stride, column_stride): (usize, us
         .zip((columns - 1).checked_mul(column_stride))
         .and_then(|(i, j)| i.checked_add(j)?.checked_add(1));
     last.expect("invariant: a matrix lies within memory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Under Miri an address beyond the elements would be undefined behaviour.
+    #[test]
+    fn rows_without_elements_lie_nowhere() {
+        let mut data = [1., 2.];
+        let mut matrix = MatrixMut::strided(&mut data, (5, 0), 3);
+        assert!(matrix.row(4).is_empty());
+        let (mut left, mut right) = MatrixMut::new(&mut data, (1, 2)).split_columns(2);
+        assert_eq!((left.row(0), right.row(0)), (&mut [1., 2.][..], &mut [][..]));
+    }
 }

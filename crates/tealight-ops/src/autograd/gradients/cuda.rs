@@ -1,9 +1,10 @@
 //! Kernels over lists of gradients.
 
+use bytemuck::NoUninit;
 use candle_core::{Result, Tensor};
 
 use crate::backend::cuda::lists::{self, Item, MOST};
-use crate::backend::cuda::{Buffer, Launch, Plain, Source};
+use crate::backend::cuda::{Buffer, Launch, Source};
 
 const KERNELS: Source = Source::new("gradients", &[lists::HEADER, include_str!("kernel.cu")]);
 
@@ -26,17 +27,13 @@ pub(super) fn scaled(gradients: &[&Tensor], factor: f64) -> Result<Vec<Tensor>> 
 pub(super) const MOST_TERMS: usize = 128;
 
 /// `Terms` in `kernel.cu`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, NoUninit)]
 #[repr(C)]
 struct Terms {
     at: [u64; MOST_TERMS],
     additions: [u64; MOST_TERMS],
     n: u64,
 }
-
-#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
-// SAFETY: the kernel's struct has these fields, in this order, of 64 bits each.
-unsafe impl Plain for Terms {}
 
 /// See [`sum_in_order`](super::sum_in_order): at most [`MOST_TERMS`], contiguous.
 pub(super) fn sum_in_order(terms: &[&Tensor], additions: &[usize]) -> Result<Tensor> {

@@ -7,9 +7,9 @@
 
 use std::cell::RefCell;
 
+use bytemuck::NoUninit;
 use candle_core::{Result, bail};
 
-use super::launch::Plain;
 use crate::rng::Stream;
 
 /// The number of keys in the table.
@@ -41,17 +41,13 @@ pub(super) fn end() -> Vec<u64> {
 }
 
 /// The key of a random stream, as kernels take it: `Key` in `prelude.cuh`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, NoUninit)]
 #[repr(C)]
 pub(crate) struct Key {
     words: [u32; 2],
     /// During the capture of a CUDA graph, the address of the words; else 0.
     at: u64,
 }
-
-#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
-// SAFETY: `Key` in `prelude.cuh` has these fields, in this order.
-unsafe impl Plain for Key {}
 
 impl Key {
     /// For a kernel that draws nothing.

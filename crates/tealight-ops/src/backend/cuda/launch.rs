@@ -1,5 +1,6 @@
 //! A kernel with its grid and its arguments.
 
+use bytemuck::{NoUninit, bytes_of};
 use candle_core::{Device, Result, StorageRef, Tensor, bail};
 
 use super::buffer::Buffer;
@@ -49,19 +50,6 @@ pub(super) struct Dims {
     pub(super) block: u32,
     pub(super) shared_bytes: u32,
 }
-
-/// A value that a kernel takes as a struct. The kernel's struct has the same fields in the same order: a struct here
-/// is named like it, and for an array a comment beside the array names it. Only their sizes are compared, by the
-/// emulator.
-///
-/// # Safety
-/// It consists of numbers without padding, laid out as in C.
-#[expect(unsafe_code, reason = "the bytes of the value are read")]
-pub(crate) unsafe trait Plain: Copy {}
-
-#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
-// SAFETY: an array of ints has no padding; in C a struct of `N` ints is laid out in the same way.
-unsafe impl<const N: usize> Plain for [i32; N] {}
 
 const THREADS: usize = 256;
 
@@ -218,21 +206,19 @@ impl<'a> Launch<'a> {
         self.argument(x.to_bits())
     }
 
-    /// A struct by value.
-    pub(crate) fn plain<S: Plain>(mut self, s: S) -> Self {
-        let mut words = vec![0_u64; size_of::<S>().div_ceil(8)];
-        #[expect(unsafe_code, reason = "a kernel's argument is bytes")]
-        // SAFETY: the words are at least as many bytes as `S`, and at least as aligned, as asserted.
-        unsafe {
-            const { assert!(align_of::<S>() <= 8) };
-            words.as_mut_ptr().cast::<S>().write(s);
-        }
+    /// A struct by value: numbers without padding, as `NoUninit` ensures. The kernel's struct has the same fields in
+    /// the same order: a struct here is named like it, and for an array a comment beside the array names it. Only their
+    /// sizes are compared, by the emulator.
+    pub(crate) fn plain<S: NoUninit>(mut self, s: S) -> Self {
+        const { assert!(align_of::<S>() <= align_of::<u64>(), "words are aligned for the struct") };
+        let mut words = vec![0_u64; size_of::<S>().div_ceil(size_of::<u64>())];
+        bytemuck::cast_slice_mut(&mut words)[..size_of::<S>()].copy_from_slice(bytes_of(&s));
         self.arguments.push(words);
         self
     }
 
     /// Several structs by value, in this order.
-    pub(crate) fn all_plain<S: Plain>(self, all: impl IntoIterator<Item = S>) -> Self {
+    pub(crate) fn all_plain<S: NoUninit>(self, all: impl IntoIterator<Item = S>) -> Self {
         all.into_iter().fold(self, Self::plain)
     }
 }

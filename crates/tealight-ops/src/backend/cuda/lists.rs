@@ -1,9 +1,10 @@
 //! Many tensors in one launch, as optimizers update them: see `lists.cuh`.
 
+use bytemuck::NoUninit;
 use candle_core::{Result, Tensor, Var};
 
 use super::buffer::{Buffer, Part};
-use super::launch::{Launch, Plain};
+use super::launch::Launch;
 use super::source::Source;
 use super::{takes, wide};
 
@@ -17,28 +18,20 @@ const LISTS: usize = 4;
 const THREADS: usize = 256;
 
 /// `Lists` in `lists.cuh`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, NoUninit)]
 #[repr(C)]
 struct Lists {
     at: [[u64; MOST]; LISTS],
     len: [u64; MOST],
 }
 
-#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
-// SAFETY: the kernels' struct has these fields, in this order, of 64 bits each.
-unsafe impl Plain for Lists {}
-
 /// `Rates` in `lists.cuh`: of each slot.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, NoUninit)]
 #[repr(C)]
 pub(crate) struct Rates {
     pub(crate) lr: [f64; MOST],
     pub(crate) weight_decay: [f64; MOST],
 }
-
-#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
-// SAFETY: the kernels' struct has these fields, in this order.
-unsafe impl Plain for Rates {}
 
 /// The entry of one list in a slot.
 #[derive(Debug)]

@@ -36,7 +36,7 @@ use candle_core::{DType, Device, Result, Tensor, bail};
 
 pub(crate) use buffer::Buffer;
 pub(crate) use capture::Key;
-pub(crate) use launch::{Launch, Plain};
+pub(crate) use launch::Launch;
 pub(crate) use source::Source;
 
 /// Whether kernels can compute with `operands`: not empty, of one dtype, on one device that runs kernels.

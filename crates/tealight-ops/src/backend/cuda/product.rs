@@ -1,10 +1,11 @@
 //! Matrix products: by cuBLAS on a GPU, by a plain kernel on the emulator.
 
+use bytemuck::NoUninit;
 use candle_core::{Device, Result, bail};
 
 use super::buffer::Buffer;
 use super::factor::{Addend, Factor, Sizes};
-use super::launch::{Launch, Plain};
+use super::launch::Launch;
 use super::long;
 use super::source::Source;
 
@@ -44,17 +45,13 @@ fn write(
 }
 
 /// `Matrices` in `product.cu`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, NoUninit)]
 #[repr(C)]
 struct Strides {
     batch: i64,
     row: i64,
     column: i64,
 }
-
-#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
-// SAFETY: `Matrices` in `product.cu` has these fields, in this order.
-unsafe impl Plain for Strides {}
 
 impl Strides {
     /// The strides of a factor that is read as `(rows, columns)`.

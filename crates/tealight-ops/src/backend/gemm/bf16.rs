@@ -76,25 +76,23 @@ impl Terms<f32> for TwoProducts {
 /// Packs A (rows, depth) into strips of `n_rows`: columns that are contiguous into (pairs, `STRIPS`, `PADDED`), all
 /// others into (rows, pairs).
 fn pack_strips(a: Matrix<'_, f32>, n_rows: usize, strips: &mut [f32]) -> Strips<f32> {
-    let first = strips.as_ptr();
     let n_pairs = a.columns().div_ceil(2);
-    let strips = cast_slice_mut(strips);
-    if a.row_stride() == 1 && a.column_stride() != 1 {
+    let packed = cast_slice_mut(strips);
+    let (row_stride, column_stride, stride) = if a.row_stride() == 1 && a.column_stride() != 1 {
         // SAFETY: as in `pack_panels`.
-        unsafe { strips_of_columns(a, n_rows, strips) };
-        let first = Strided { first, row_stride: 1, column_stride: STRIPS * PADDED };
-        return Strips { first, stride: PADDED };
-    }
-    if a.column_stride() == 1 {
-        // SAFETY: as in `pack_panels`.
-        unsafe { strips_of_rows(a, strips) };
+        unsafe { strips_of_columns(a, n_rows, packed) };
+        (1, STRIPS * PADDED, PADDED)
     } else {
-        gather_rows(a, strips);
-    }
-    Strips {
-        first: Strided { first, row_stride: n_pairs, column_stride: 1 },
-        stride: n_rows * n_pairs,
-    }
+        if a.column_stride() == 1 {
+            // SAFETY: as in `pack_panels`.
+            unsafe { strips_of_rows(a, packed) };
+        } else {
+            gather_rows(a, packed);
+        }
+        (n_pairs, 1, n_rows * n_pairs)
+    };
+    // Packing writes through `packed`, which would invalidate a pointer that was taken before.
+    Strips { first: Strided { first: strips.as_ptr(), row_stride, column_stride }, stride }
 }
 
 with_bf16! {

@@ -113,7 +113,8 @@ fn pack_strips<S: Detected, T: Lanes, const PADDED: usize>(
     n_rows: usize,
     strips: &mut [T],
 ) -> Strips<T> {
-    let first = Strided { first: strips.as_ptr(), row_stride: 1, column_stride: STRIPS * PADDED };
     Simd::vectorize(S::detected(), PackStrips::<T, PADDED> { a, n_rows, strips });
+    // Packing writes through `strips`, which would invalidate a pointer that was taken before.
+    let first = Strided { first: strips.as_ptr(), row_stride: 1, column_stride: STRIPS * PADDED };
     Strips { first, stride: PADDED }
 }

@@ -1,12 +1,13 @@
 //! Kernels over tiles of queries and keys: `kernel.cu` and, for bf16 on tensor cores, `tensor_cores.cu`.
 
+use bytemuck::NoUninit;
 use candle_core::{DType, Result, Tensor};
 
 use super::problem::Problem;
 use super::{Layout, NAME, Options, with_rows};
 use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::{
-    Buffer, Key, Launch, Plain, Source, has_tensor_cores, int, long, shared_bytes, wide,
+    Buffer, Key, Launch, Source, has_tensor_cores, int, long, shared_bytes, wide,
 };
 use crate::ops::dropout::threshold;
 
@@ -99,7 +100,7 @@ pub(super) fn takes(problem: &Problem, query: &Tensor, options: &Options<'_>) ->
 }
 
 /// `Problem` in `tiles.cuh`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, NoUninit)]
 #[repr(C)]
 struct Settings {
     n_heads: i32,
@@ -109,29 +110,22 @@ struct Settings {
     head_dim: i32,
     value_dim: i32,
     causal: i32,
+    threshold: u32,
     window: i64,
     scale: f64,
     key: Key,
-    threshold: u32,
     dropout_scale: f64,
     attn_mask_head: i64,
 }
 
 /// `Strides` in `tiles.cuh`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, NoUninit)]
 #[repr(C)]
 struct Strides {
     example: i64,
     head: i64,
     row: i64,
 }
-
-#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
-// SAFETY: the kernels' struct has these fields, in this order.
-unsafe impl Plain for Settings {}
-#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
-// SAFETY: the kernels' struct has these fields, in this order.
-unsafe impl Plain for Strides {}
 
 impl Settings {
     fn from_problem(problem: &Problem, attn_mask: Option<&Tensor>) -> Result<Self> {
@@ -146,10 +140,10 @@ impl Settings {
             head_dim: int(head_dim)?,
             value_dim: int(value_dim)?,
             causal: problem.band.causal.into(),
+            threshold: draw.map_or(0, |draw| threshold(draw.rate)),
             window: problem.band.window.map_or(Ok(0), long)?,
             scale: problem.scale,
             key: draw.map_or(Ok(Key::NONE), |draw| Key::from_stream(draw.stream))?,
-            threshold: draw.map_or(0, |draw| threshold(draw.rate)),
             dropout_scale: draw.map_or(1., |draw| 1. / (1. - draw.rate)),
             attn_mask_head: if is_by_head { long(q_len * kv_len)? } else { 0 },
         })

@@ -14,10 +14,10 @@ struct Strides { i64 example, head, row; };
 struct Problem {
     int n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim;
     int causal;
+    u32 threshold; // 0: no dropout
     i64 window; // 0: unlimited
     double scale;
     Key key;
-    u32 threshold; // 0: no dropout
     double dropout_scale;
     i64 attn_mask_head; // stride of attn_mask between heads; 0 if all heads share it
 };

@@ -1,15 +1,16 @@
 //! A kernel with one thread per element; the gradient of the weight is a sum over positions.
 
+use bytemuck::NoUninit;
 use candle_core::{Result, Tensor};
 
 use super::NAME;
 use crate::autograd::graph::{Saved, record_saving};
-use crate::backend::cuda::{Buffer, Launch, Plain, Source, int, long, sums, wide};
+use crate::backend::cuda::{Buffer, Launch, Source, int, long, sums, wide};
 
 const KERNELS: Source = Source::new("depthwise_convolution", &[include_str!("kernel.cu")]);
 
 /// `Convolution` in `kernel.cu`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, NoUninit)]
 #[repr(C)]
 struct Sizes {
     len: i64,
@@ -17,10 +18,6 @@ struct Sizes {
     n_heads: i32,
     kernel: i32,
 }
-
-#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
-// SAFETY: the kernels' struct has these fields, in this order.
-unsafe impl Plain for Sizes {}
 
 pub(super) fn convolution(x: &Tensor, weight: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);

@@ -1,16 +1,17 @@
 //! The kernels of segment means, with one thread per element of the result.
 
+use bytemuck::NoUninit;
 use candle_core::{Result, Tensor};
 
 use super::Segments;
 use crate::autograd::graph::record_linear;
-use crate::backend::cuda::{Buffer, Launch, Plain, Source, int, long};
+use crate::backend::cuda::{Buffer, Launch, Source, int, long};
 use crate::backend::device::tensor_of;
 
 const KERNELS: Source = Source::new("nystrom", &[include_str!("kernel.cu")]);
 
 /// `Segments` in `kernel.cu`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, NoUninit)]
 #[repr(C)]
 struct Sizes {
     len: i64,
@@ -19,11 +20,9 @@ struct Sizes {
     n_heads: i32,
     n_rows: i32,
     rule: i32,
+    /// The kernel's struct ends with as many bytes that nothing reads.
+    padding: u32,
 }
-
-#[expect(unsafe_code, reason = "`Plain` is an unsafe trait")]
-// SAFETY: the kernels' struct has these fields, in this order.
-unsafe impl Plain for Sizes {}
 
 pub(super) fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
     let x = x.contiguous()?;
@@ -41,6 +40,7 @@ pub(super) fn segment_means(x: &Tensor, segments: &Segments) -> Result<Tensor> {
         n_heads: int(n_heads)?,
         n_rows: int(segments.rows.len())?,
         rule: segments.rule as i32,
+        padding: 0,
     };
     let run = move |kernel, x: &Tensor, len| {
         let n = batch * n_heads * len * width;
