@@ -19,8 +19,13 @@ pub mod wire;
 
 use std::fmt;
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::error::CommunicationError;
+
+/// How long a call waits for the other ranks by default. Rank 0 may tokenise a corpus in this time, or save a
+/// checkpoint on a slow disk.
+pub const TIMEOUT: Duration = Duration::from_mins(30);
 
 /// Moves bytes between ranks. Every function is collective but [`abort`](Self::abort).
 ///
@@ -38,7 +43,8 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// after the other, with `receive_lens` bytes each. What rank a receives from b is as long as what b sends to a.
     ///
     /// # Errors
-    /// If another rank has ended, or the library reports a failure.
+    /// If another rank has ended, or the library reports a failure. A rank that does not come to the call within the time
+    /// limit ends all ranks.
     fn exchange(
         &self,
         send: &[u8],

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use super::Communicator;
+use super::{Communicator, TIMEOUT};
 use crate::error::CommunicationError;
 
 /// One rank of a group of threads. When it is dropped, a call of another rank that still waits for it fails.
@@ -11,14 +12,20 @@ use crate::error::CommunicationError;
 pub struct ThreadRank {
     rank: usize,
     size: usize,
+    timeout: Duration,
     group: Arc<Group>,
 }
 
 /// A group of `size` ranks, one for each thread.
 pub fn ranks(size: usize) -> Vec<ThreadRank> {
+    ranks_with_timeout(size, TIMEOUT)
+}
+
+/// As [`ranks`]. A rank that does not come to a call of the other ranks within `timeout` ends the job.
+pub fn ranks_with_timeout(size: usize, timeout: Duration) -> Vec<ThreadRank> {
     let state = State { sent: vec![None; size], n_read: 0, gone: vec![false; size], aborted: None };
     let group = Arc::new(Group { state: Mutex::new(state), changed: Condvar::new() });
-    (0..size).map(|rank| ThreadRank { rank, size, group: group.clone() }).collect()
+    (0..size).map(|rank| ThreadRank { rank, size, timeout, group: group.clone() }).collect()
 }
 
 #[derive(Debug)]
@@ -70,12 +77,13 @@ impl ThreadRank {
     /// Waits until `holds`.
     ///
     /// # Errors
-    /// If a rank has aborted, or has gone without having made the call.
+    /// If a rank has aborted, has gone without having made the call, or does not make it within the time limit.
     fn wait_until<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         holds: impl Fn(&State) -> bool,
     ) -> Result<MutexGuard<'a, State>, CommunicationError> {
+        let start = Instant::now();
         loop {
             if let Some(rank) = state.aborted {
                 return Err(CommunicationError::Aborted { rank });
@@ -86,8 +94,12 @@ impl ThreadRank {
             if let Some(rank) = state.missing_and_gone() {
                 return Err(CommunicationError::Aborted { rank });
             }
+            let waited = start.elapsed();
+            let Some(left) = self.timeout.checked_sub(waited).filter(|left| !left.is_zero()) else {
+                return Err(state.silent(waited));
+            };
             let changed = &self.group.changed;
-            state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            (state, _) = changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -100,6 +112,13 @@ impl State {
     /// A rank that has been dropped before it made the current call.
     fn missing_and_gone(&self) -> Option<usize> {
         (0..self.gone.len()).find(|&rank| self.gone[rank] && self.sent[rank].is_none())
+    }
+
+    /// The error of a rank that has waited for too long.
+    fn silent(&self, waited: Duration) -> CommunicationError {
+        let missing = self.sent.iter().position(Option::is_none);
+        let whose = missing.map_or("a rank".to_owned(), |rank| format!("rank {rank}"));
+        CommunicationError::Silent { whose, seconds: waited.as_secs() }
     }
 }
 
@@ -216,6 +235,26 @@ pub(crate) mod tests {
             (receive, told)
         });
         assert!(gathered.iter().all(|got| *got == (vec![1, 2, 2, 3, 3, 3], vec![2, 2])));
+    }
+
+    #[test]
+    fn a_rank_that_does_not_answer_is_named_to_those_that_wait() {
+        let timeout = Duration::from_secs(1);
+        let (end, wait) = std::sync::mpsc::channel::<()>();
+        let mut group = ranks_with_timeout(3, timeout);
+        let silent = group.remove(2);
+        let stopped = thread::spawn(move || {
+            let _ = wait.recv();
+            drop(silent);
+        });
+        let waiting =
+            group.into_iter().map(|rank| thread::spawn(move || rank.broadcast(0, &mut [0])));
+        for thread in waiting.collect::<Vec<_>>() {
+            let expected = CommunicationError::Silent { whose: "rank 2".to_owned(), seconds: 1 };
+            assert_eq!(thread.join().unwrap(), Err(expected));
+        }
+        drop(end);
+        stopped.join().unwrap();
     }
 
     #[test]

@@ -9,6 +9,14 @@ pub enum CommunicationError {
         /// The rank that ended it.
         rank: usize,
     },
+    /// A rank neither answers nor ends.
+    #[error("{whose} has not answered for {seconds} s (`TEALIGHT_RANK_TIMEOUT` sets the limit)")]
+    Silent {
+        /// The rank, as far as it is known.
+        whose: String,
+        /// The time for which this rank has waited.
+        seconds: u64,
+    },
     /// The thread that exchanges gradients has ended.
     #[error("the thread that exchanges gradients has ended")]
     Ended,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Error, Result};
 use candle_core::Device;
 use tealight_ops::threads;
+use tealight_train::CommunicationError;
 use tealight_train::communicator::Communicator;
 use tealight_train::communicator::mpi::{self, Mpi};
 use tealight_train::communicator::ranks::{Failure, Ranks};
@@ -24,7 +25,7 @@ use crate::terminal::output::{log, warn};
 pub(crate) fn run(
     command: impl FnOnce(&Ranks, Option<&Mpi>) -> Result<ExitCode>,
 ) -> Result<ExitCode> {
-    let Some(mpi) = mpi::join()? else { return command(&Ranks::alone(), None) };
+    let Some(mpi) = mpi::join(report_silence)? else { return command(&Ranks::alone(), None) };
     let job = Job(mpi);
     let ranks = job.ranks()?;
     let result = n_threads(&ranks).and_then(|n| threads::with(n, || command(&ranks, Some(&job.0))));
@@ -48,6 +49,12 @@ pub(crate) fn run(
         job.0.abort(1);
     }
     Ok(ExitCode::FAILURE)
+}
+
+/// Shows which rank does not answer, before the job ends.
+fn report_silence(rank: usize, silence: &CommunicationError) {
+    let host = host_name().map(|host| format!(" on {host}")).unwrap_or_default();
+    failure::report(&anyhow::anyhow!("rank {rank}{host}: {silence}"));
 }
 
 /// Whether ranks can no longer communicate.

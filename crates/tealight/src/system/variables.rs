@@ -12,7 +12,7 @@ pub(crate) struct Variables {
 pub(crate) const SECRET: &str = "TEALIGHT_TOKEN";
 
 /// All of them. A test compares the list with the sources and with `docs/USAGE.md`.
-pub(crate) const VARIABLES: [Variables; 16] = [
+pub(crate) const VARIABLES: [Variables; 17] = [
     Variables {
         names: &["TEALIGHT_CACHE"],
         purpose: "folder of tokenised texts and decoded pictures",
@@ -24,6 +24,10 @@ pub(crate) const VARIABLES: [Variables; 16] = [
     Variables {
         names: &["TEALIGHT_MPI"],
         purpose: "the MPI library, or none: processes do not work together",
+    },
+    Variables {
+        names: &["TEALIGHT_RANK_TIMEOUT"],
+        purpose: "seconds to wait for a process that does not answer; 0: any time",
     },
     Variables { names: &[SECRET], purpose: "the token of `serve`" },
     Variables { names: &["TEALIGHT_NCCL"], purpose: "the NCCL library" },

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `TEALIGHT_MPI` | path of the library; without it, Tealight searches that of the launcher |
 //! | `TEALIGHT_MPI=none` | the processes do not work together: no library is opened |
+//! | `TEALIGHT_RANK_TIMEOUT` | seconds that a call waits for the other ranks before it ends the job; 0 for any time |
 //!
 //! A library that belongs to another launcher knows only of this process, and is refused; or it ends the process in
 //! `MPI_Init_thread` with a message of its own.
@@ -18,7 +19,9 @@
 mod launcher;
 mod library;
 mod parts;
+mod peers;
 mod search;
+mod watch;
 mod world;
 
 use std::ffi::OsString;
@@ -26,9 +29,12 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use launcher::{Launcher, Variables};
 use parts::{LIMIT, Pairs, Parts};
+use peers::Peers;
+use watch::Watch;
 use world::World;
 
 use super::Communicator;
@@ -40,11 +46,17 @@ use crate::error::CommunicationError;
 /// It may be called once. The same thread calls [`Mpi::finish`] at the end; other functions may be called from any
 /// thread.
 ///
+/// If a call waits for another rank longer than `TEALIGHT_RANK_TIMEOUT` says, a thread calls `report` with the number of
+/// this rank and the error, and ends the job.
+///
 /// # Errors
 /// If no MPI library is found, or it fails, or it does not know of the other processes.
-pub fn join() -> Result<Option<Arc<Mpi>>, CommunicationError> {
-    join_with(&|name| std::env::var_os(name))
+pub fn join(report: Report) -> Result<Option<Arc<Mpi>>, CommunicationError> {
+    join_with(&|name| std::env::var_os(name), report)
 }
+
+/// Shows the error of a rank.
+pub type Report = fn(usize, &CommunicationError);
 
 /// What the environment says about processes that a launcher started together with this one; `None` if there are none,
 /// or if `TEALIGHT_MPI` is `none`.
@@ -60,15 +72,28 @@ pub fn library_file() -> Option<PathBuf> {
     search::file(&|name| std::env::var_os(name))
 }
 
-fn join_with(variables: Variables<'_>) -> Result<Option<Arc<Mpi>>, CommunicationError> {
+fn join_with(
+    variables: Variables<'_>,
+    report: Report,
+) -> Result<Option<Arc<Mpi>>, CommunicationError> {
     if variables(search::LIBRARY) == Some(OsString::from("none")) {
         return Ok(None);
     }
     let Some(launcher) = Launcher::find(variables) else { return Ok(None) };
-    let world = world::join(search::open(&launcher, variables)?)?;
-    let mpi = Mpi { world };
+    let limit = watch::limit(variables)?;
+    let watch = Arc::new(Watch::default());
+    let world = world::join(search::open(&launcher, variables)?, watch.clone())?;
+    let mpi = Arc::new(Mpi { world });
     mpi.check_size(&launcher)?;
-    Ok(Some(Arc::new(mpi)))
+    let peers = mpi.peers()?;
+    if let Some(limit) = limit {
+        let ended = mpi.clone();
+        watch::start(watch, limit, peers, move |error| {
+            report(ended.rank(), &error);
+            ended.abort_at_once();
+        });
+    }
+    Ok(Some(mpi))
 }
 
 /// A process of an MPI job.
@@ -134,6 +159,30 @@ impl Mpi {
         )))
     }
 
+    /// The other ranks.
+    fn peers(&self) -> Result<Peers, CommunicationError> {
+        let (process, computer) = peers::place();
+        let own = [u64::from(process), computer].map(u64::to_le_bytes);
+        let mut received = vec![0; own.as_flattened().len() * self.size()];
+        let lens = vec![own.as_flattened().len(); self.size()];
+        self.gather(own.as_flattened(), &mut received, &lens)?;
+        let numbers: Vec<_> =
+            received.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        let (places, _) = numbers.as_chunks();
+        let places: Vec<_> =
+            places.iter().map(|&[process, computer]| (process as u32, computer)).collect();
+        Ok(Peers::new(self.rank(), &places))
+    }
+
+    /// As [`Communicator::abort`], and ends this process also if the library waits in a call of another thread.
+    fn abort_at_once(&self) {
+        std::thread::spawn(|| {
+            std::thread::sleep(ABORT);
+            std::process::abort();
+        });
+        self.abort(1);
+    }
+
     /// The error of a call that moves too much.
     fn too_long(&self) -> CommunicationError {
         CommunicationError::Library {
@@ -157,6 +206,9 @@ impl Mpi {
 
 /// The most items that a call of the library moves: their number is a C integer.
 const ROUND: usize = 1 << 30;
+
+/// The time that `MPI_Abort` gets to end the job.
+const ABORT: Duration = Duration::from_secs(10);
 
 /// The exit status of a program that panics.
 const STATUS_OF_PANIC: i32 = 101;
@@ -223,7 +275,7 @@ mod tests {
         let variables = |name: &str| {
             set.iter().find(|(other, _)| *other == name).map(|(_, value)| OsString::from(value))
         };
-        join_with(&variables).map(|mpi| mpi.is_some())
+        join_with(&variables, |_, _| {}).map(|mpi| mpi.is_some())
     }
 
     #[test]

@@ -5,18 +5,22 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::library::{About, AnyFunctions, Functions, Library, text};
 use super::parts::{Pairs, Parts};
+use super::watch::Watch;
 use crate::error::CommunicationError;
 
 /// Joins the other processes (`MPI_Init_thread`).
-pub(super) fn join(library: Library) -> Result<Box<dyn World>, CommunicationError> {
+pub(super) fn join(
+    library: Library,
+    watch: Arc<Watch>,
+) -> Result<Box<dyn World>, CommunicationError> {
     let Library { about, functions } = library;
     Ok(match functions {
-        AnyFunctions::OfIntegers(functions) => Box::new(Started::init(functions, about)?),
-        AnyFunctions::OfAddresses(functions) => Box::new(Started::init(functions, about)?),
+        AnyFunctions::OfIntegers(functions) => Box::new(Started::init(functions, about, watch)?),
+        AnyFunctions::OfAddresses(functions) => Box::new(Started::init(functions, about, watch)?),
     })
 }
 
@@ -61,19 +65,26 @@ struct Started<H> {
     rank: usize,
     size: usize,
     is_finalized: AtomicBool,
+    /// Limits the time of calls.
+    watch: Arc<Watch>,
     /// Held during a call: the library is asked for `MPI_THREAD_SERIALIZED`.
     one_at_a_time: Mutex<()>,
 }
 
 impl<H: Copy> Started<H> {
     /// Calls `MPI_Init_thread`.
-    fn init(functions: Functions<H>, about: About) -> Result<Self, CommunicationError> {
+    fn init(
+        functions: Functions<H>,
+        about: About,
+        watch: Arc<Watch>,
+    ) -> Result<Self, CommunicationError> {
         let mut started = Self {
             about,
             functions,
             rank: 0,
             size: 1,
             is_finalized: AtomicBool::new(false),
+            watch,
             one_at_a_time: Mutex::new(()),
         };
         started.init_thread()?;
@@ -134,7 +145,7 @@ impl<H: Copy> Started<H> {
         if self.is_finalized.load(Ordering::SeqCst) {
             return Err(self.error(function, "it was called after `MPI_Finalize`".to_owned()));
         }
-        self.check(function, call(&self.functions))
+        self.check(function, self.watch.over(|| call(&self.functions)))
     }
 
     fn check(&self, function: &'static str, status: c_int) -> Result<(), CommunicationError> {
@@ -298,7 +309,7 @@ impl<H: Copy + Send + Sync> World for Started<H> {
         }
         let finalize = self.functions.finalize;
         // SAFETY: it has not been called before, and no other function is called from now on.
-        self.check("MPI_Finalize", unsafe { finalize() })
+        self.check("MPI_Finalize", self.watch.over(|| unsafe { finalize() }))
     }
 }
 
