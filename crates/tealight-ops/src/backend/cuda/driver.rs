@@ -4,8 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use candle_core::cuda_backend::WrapErr;
@@ -21,9 +19,9 @@ use candle_core::cuda_backend::cudarc::nvrtc::sys::nvrtcVersion;
 use candle_core::cuda_backend::cudarc::nvrtc::{CompileOptions, Ptx, compile_ptx_with_opts};
 use candle_core::{CudaDevice, Error, Result};
 
-use super::int;
 use super::launch::{Dims, Launch};
 use super::source::Source;
+use super::{int, ptx_cache};
 use crate::rng::hash;
 
 /// Shared memory of a block on every device. More needs an attribute of the kernel.
@@ -91,10 +89,7 @@ fn function(stream: &CudaStream, launch: &Launch<'_>) -> Result<CudaFunction> {
     }
     let module = match modules.entry((ordinal, name, bits)) {
         Entry::Occupied(entry) => entry.into_mut(),
-        Entry::Vacant(entry) => {
-            let ptx = ptx(context, source, bits)?;
-            entry.insert(context.load_module(Ptx::from_src(ptx)).w()?)
-        }
+        Entry::Vacant(entry) => entry.insert(module(context, source, bits)?),
     };
     let function = module.load_function(kernel).w()?;
     // The function is cached, and later launches may need more: allow as much as there is.
@@ -118,8 +113,8 @@ pub(super) fn shared_bytes(device: &CudaDevice) -> usize {
     most_shared(device.cuda_stream().context()).unwrap_or(SHARED_BYTES)
 }
 
-/// The PTX of a source: from the cache on disk, or compiled now.
-fn ptx(context: &CudaContext, source: &Source, bits: u32) -> Result<String> {
+/// The module of a source: from the cache on disk, or compiled now, also if the driver does not load what is cached.
+fn module(context: &Arc<CudaContext>, source: &Source, bits: u32) -> Result<Arc<CudaModule>> {
     let (major, minor) = context.compute_capability().w()?;
     let options = vec![
         format!("--gpu-architecture=compute_{major}{minor}"),
@@ -128,9 +123,12 @@ fn ptx(context: &CudaContext, source: &Source, bits: u32) -> Result<String> {
     ];
     let text = source.text();
     let compiler = compiler_version();
-    let cached = cache().map(|folder| folder.join(name(source, &text, &options, &compiler)));
-    if let Some(ptx) = cached.as_deref().and_then(|path| fs::read_to_string(path).ok()) {
-        return Ok(ptx);
+    let cached =
+        ptx_cache::folder().map(|folder| folder.join(name(source, &text, &options, &compiler)));
+    if let Some(ptx) = cached.as_deref().and_then(ptx_cache::read)
+        && let Ok(module) = context.load_module(Ptx::from_src(ptx))
+    {
+        return Ok(module);
     }
     let options = CompileOptions { options, ..CompileOptions::default() };
     let ptx = compile_ptx_with_opts(text, options)
@@ -140,17 +138,9 @@ fn ptx(context: &CudaContext, source: &Source, bits: u32) -> Result<String> {
         .to_src();
     // A failure to write the cache only costs time.
     if let Some(path) = cached {
-        let _ = keep(&path, &ptx);
+        let _ = ptx_cache::write(&path, &ptx);
     }
-    Ok(ptx)
-}
-
-/// The folder of the cache: `$XDG_CACHE_HOME/tealight/kernels`, by default in `~/.cache`.
-fn cache() -> Option<PathBuf> {
-    let variable =
-        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let folder = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")))?;
-    Some(folder.join("tealight/kernels"))
+    context.load_module(Ptx::from_src(ptx)).w()
 }
 
 /// The version of NVRTC. PTX of a newer one may be too new for the driver.
@@ -166,13 +156,4 @@ fn name(source: &Source, text: &str, options: &[String], compiler: &str) -> Stri
     let options = options.iter().flat_map(|option| option.bytes());
     let hash = hash(options.chain(text.bytes()).chain(compiler.bytes()));
     format!("{}-{}-{hash:016x}.ptx", source.name, env!("CARGO_PKG_VERSION"))
-}
-
-/// Writes a temporary file and renames it, so that no other process reads half a file.
-fn keep(path: &Path, ptx: &str) -> std::io::Result<()> {
-    let Some(folder) = path.parent() else { return Ok(()) };
-    fs::create_dir_all(folder)?;
-    let aside = path.with_extension(format!("{}.tmp", std::process::id()));
-    fs::write(&aside, ptx)?;
-    fs::rename(aside, path)
 }

@@ -26,6 +26,8 @@ pub(crate) mod graph;
 mod launch;
 pub(crate) mod lists;
 pub(crate) mod product;
+#[cfg(any(test, feature = "cuda"))]
+mod ptx_cache;
 mod run;
 mod source;
 #[cfg(feature = "cuda")]
