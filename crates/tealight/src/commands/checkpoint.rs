@@ -13,6 +13,7 @@ use tealight_train::trained::TrainedModel;
 use super::export;
 use crate::args::checkpoint::{AverageCheckpoints, Checkpoint, PruneCheckpoints};
 use crate::runs::config::LoadedConfig;
+use crate::terminal::escape::shell_path;
 use crate::terminal::numbers::format_bytes;
 use crate::terminal::output::{print, print_indented_json};
 
@@ -115,7 +116,8 @@ fn verify(run: &RunDirectory, json: bool) -> Result<()> {
     }
     let path = run.path().display();
     let advice = if n_damaged < steps.len() {
-        format!("; `tealight train {path}` resumes from the newest intact one")
+        let argument = shell_path(run.path());
+        format!("; `tealight train {argument}` resumes from the newest intact one")
     } else {
         String::new()
     };

@@ -12,6 +12,7 @@ use crate::args::init::Init;
 use crate::runs::origin::STDIN;
 use crate::shipped;
 use crate::starter;
+use crate::terminal::escape::shell_path;
 use crate::terminal::failure::at_its_place;
 use crate::terminal::output::{log, print, print_json, warn};
 
@@ -32,9 +33,8 @@ pub(crate) fn run(args: &Init) -> Result<()> {
         );
     }
     replace(&path, text.as_bytes())?;
-    let shown = path.display();
-    log(&format!("wrote {shown}; its comments explain the settings"));
-    print(&format!("tealight train {shown}\n"))
+    log(&format!("wrote {}; its comments explain the settings", path.display()));
+    print(&format!("tealight train {}\n", shell_path(&path)))
 }
 
 /// The shipped configurations, one on each line.

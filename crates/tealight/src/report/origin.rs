@@ -4,16 +4,18 @@ use maud::{Markup, html};
 use tealight_train::run::Manifest;
 
 use super::read::RunData;
+use crate::terminal::escape::{shell_path, shell_quoted};
 
 /// The section of a run.
 pub(super) fn of_one(run: &RunData) -> Markup {
     let Manifest {
         tealight_version, candle_version, commit, device, threads, instructions, ..
     } = &run.manifest;
-    let path = run.directory.path().display().to_string();
+    let resolved = shell_path(&run.directory.path().join("resolved.toml"));
+    let name = format!("{}-again", run.name);
     html! {
         p { "The same run again, from its resolved configuration:" }
-        pre { code { "tealight train " (path) "/resolved.toml --name " (run.name) "-again" } }
+        pre { code { "tealight train " (resolved) " --name " (shell_quoted(&name)) } }
         dl.facts {
             div { dt { "tealight" } dd { (tealight_version) @if let Some(commit) = commit { " (" (commit) ")" } } }
             div { dt { "candle" } dd { (candle_version) } }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use tealight_train::config::{ConfigError, ConfigSource, reference};
 
+use super::escape::{visible, visible_in_color};
 use super::style::is_coloured;
 
 /// An error with its causes: `error: …`.
@@ -29,8 +30,9 @@ pub(crate) fn naming(model: Option<&Path>, error: anyhow::Error) -> anyhow::Erro
 /// Writes an error with its causes to stderr; returns the exit code of a failure.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let text = match config_error(error) {
-        Some(error) if is_coloured() => error.in_color(),
-        _ => text(error),
+        // The renderer replaces control characters of the source.
+        Some(error) if is_coloured() => visible_in_color(&error.in_color()).into_owned(),
+        _ => visible(&text(error)).into_owned(),
     };
     // If stderr is closed, the exit code still reports the failure.
     let _ = writeln!(stderr(), "{}", text.trim_end());

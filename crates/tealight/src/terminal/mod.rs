@@ -1,5 +1,6 @@
 //! Standard input, output and error: tables, progress, error messages.
 
+pub(crate) mod escape;
 pub(crate) mod failure;
 pub(crate) mod input;
 pub(crate) mod numbers;

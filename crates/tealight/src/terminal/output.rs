@@ -1,15 +1,22 @@
 //! Output: results to stdout, log lines to stderr.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use super::escape::visible;
 use super::verbosity::is_quiet;
 
-/// Writes a result to stdout and flushes it. A closed pipe is no error.
+/// Writes a result to stdout. On a terminal, characters that act on it are shown as escapes; a file or another program
+/// gets the text as it is.
 pub(crate) fn print(text: &str) -> Result<()> {
+    if io::stdout().is_terminal() { write(&visible(text)) } else { write(text) }
+}
+
+/// Writes to stdout and flushes it. A closed pipe is no error.
+fn write(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -19,12 +26,12 @@ pub(crate) fn print(text: &str) -> Result<()> {
 
 /// Writes a value to stdout as one line of JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<()> {
-    print(&format!("{}\n", serde_json::to_string(value)?))
+    write(&format!("{}\n", serde_json::to_string(value)?))
 }
 
 /// Writes a value to stdout as indented JSON.
 pub(crate) fn print_indented_json(value: &impl Serialize) -> Result<()> {
-    print(&format!("{}\n", serde_json::to_string_pretty(value)?))
+    write(&format!("{}\n", serde_json::to_string_pretty(value)?))
 }
 
 /// Writes paths to stdout, one per line.
@@ -40,8 +47,8 @@ pub(crate) fn log(line: &str) {
     }
 }
 
-/// Writes a line to stderr also under `--quiet`: what a result alone does not show. Errors such as a closed pipe are
-/// ignored.
+/// Writes a line to stderr also under `--quiet`: what a result alone does not show. Characters that act on a terminal are
+/// shown as escapes. Errors such as a closed pipe are ignored.
 pub(crate) fn warn(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", visible(line));
 }

@@ -9,6 +9,7 @@ use tealight_train::data::{Progress, Stage};
 use tealight_train::observer::{Event, Observer, StepReport};
 use tealight_train::task::table::thousands;
 
+use super::escape::visible;
 use super::output::log;
 use super::style::can_redraw;
 use super::verbosity::{is_quiet, is_verbose};
@@ -94,7 +95,7 @@ impl Observer for ProgressObserver {
             _ => {}
         }
         match (describe(event), &self.bar) {
-            (Some(line), Some(bar)) => bar.println(line),
+            (Some(line), Some(bar)) => bar.println(visible(&line)),
             (Some(line), None) => log(&line),
             (None, _) => {}
         }

@@ -382,3 +382,14 @@ fn every_environment_variable_is_documented() -> Result {
     }
     Ok(())
 }
+
+#[test]
+fn characters_of_names_that_act_on_a_terminal_are_shown_on_stderr() -> Result {
+    let folder = Folder::new()?;
+    for color in ["always", "never"] {
+        let outcome = folder.run(&["train", "a\u{1b}[2J\u{202e}.toml", "--color", color])?;
+        assert!(outcome.stderr.contains(r"a\u{1b}[2J\u{202e}.toml"), "{}", outcome.stderr);
+        assert!(!outcome.stderr.contains(ESCAPE), "{}", outcome.stderr);
+    }
+    Ok(())
+}

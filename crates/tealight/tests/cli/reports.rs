@@ -76,6 +76,16 @@ fn assert_sections(html: &str, ids: &[&str]) {
 }
 
 #[test]
+fn the_command_to_copy_quotes_a_path_that_a_shell_would_read_otherwise() -> Result {
+    let folder = Folder::trained()?;
+    std::fs::rename(folder.path("runs"), folder.path("my $(runs)"))?;
+    let (html, _) = page(&folder, &["my $(runs)/tiny"])?;
+    assert!(html.contains("tealight train '"), "{html}");
+    assert!(html.contains("my $(runs)/tiny/resolved.toml' --name tiny-again"), "{html}");
+    Ok(())
+}
+
+#[test]
 fn a_finished_run_has_a_page_with_everything() -> Result {
     let folder = Folder::trained()?;
     let outcome = folder.succeed(&["report", "runs/tiny"])?;

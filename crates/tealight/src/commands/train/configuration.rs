@@ -6,6 +6,7 @@ use tealight_train::run::RunDirectory;
 
 use crate::args::train::Train;
 use crate::runs::config::{LoadedConfig, check_same_run};
+use crate::terminal::escape::shell_path;
 
 /// The configuration, and the run to resume.
 pub(super) fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDirectory>)> {
@@ -17,7 +18,7 @@ pub(super) fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDir
             bail!(
                 "`{}` is inside a run; `tealight train {}` resumes the run from its latest checkpoint",
                 args.config.display(),
-                directory.path().display()
+                shell_path(directory.path())
             );
         }
         if args.name.is_some() {
@@ -36,7 +37,7 @@ pub(super) fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDir
     let than = format!(
         "{origin} has now, and a resumed run must keep them; restore these settings, or start a new run \
          without --resume (`tealight train {}` continues this one with its own settings)",
-        directory.path().display()
+        shell_path(directory.path())
     );
     check_same_run(&directory, &loaded.config, &than)?;
     Ok((loaded, Some(directory)))
@@ -60,7 +61,7 @@ fn resumable(args: &Train, loaded: &LoadedConfig) -> Result<RunDirectory> {
     let hint = match RunDirectory::open(&path) {
         Ok(run) if run.path() == path => format!(
             "; it exists, but is a run of another name: `tealight train {}` continues it",
-            path.display()
+            shell_path(&path)
         ),
         Err(Error::NotARun { missing, .. }) => format!(
             "; it exists, but lacks the `{missing}` of a run that has started: train without `--resume`"

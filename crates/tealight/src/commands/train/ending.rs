@@ -1,5 +1,7 @@
 //! What follows the last step: the evaluation, and what is printed.
 
+use std::path::Path;
+
 use anyhow::Result;
 use serde_json::{Value, json};
 use tealight_ops::with_product_precision;
@@ -18,6 +20,7 @@ use crate::runs::ended::Ended;
 use crate::runs::notes::notes;
 use crate::runs::summary::Summary;
 use crate::system::signals::Signal;
+use crate::terminal::escape::shell_path;
 use crate::terminal::output::{print, print_indented_json, warn};
 
 impl Training<'_> {
@@ -30,7 +33,7 @@ impl Training<'_> {
         signal: Option<(Signal, String)>,
     ) -> Result<()> {
         let Progress { step, early_stopping, .. } = &session.progress;
-        let resume_hint = format!("`tealight train {}` resumes", directory.path().display());
+        let resume_hint = format!("`tealight train {}` resumes", shell_path(directory.path()));
         if let Some((Signal { name, .. }, whose)) = signal {
             warn(&format!("stopped by {name}{whose} after step {step}; {resume_hint}"));
             Ended::new(name, *step, None).write(directory.path())?;
@@ -103,7 +106,7 @@ impl Training<'_> {
         if let Some(directory) = directory
             && let Ok(Some(step)) = directory.checkpoints().latest()
         {
-            let path = directory.path().display();
+            let path = shell_path(directory.path());
             let again = match error {
                 Error::BadStep(_) if self.loaded.config.training.bad_step == BadStep::Stop => {
                     ", and reads the same batches: add `--set training.bad_step=skip` if they are at fault, or start a \
@@ -147,8 +150,9 @@ impl Training<'_> {
         for drawn in drawn {
             self.log(&drawn.display().to_string());
         }
-        let evaluate = format!("tealight evaluate {}", path.display());
-        let next = task.settings().next_command(path);
+        let quoted = shell_path(path);
+        let evaluate = format!("tealight evaluate {quoted}");
+        let next = task.settings().next_command(Path::new(&quoted));
         self.log(&format!("\n{evaluate}    prints this table again\n{next}"));
         Ok(())
     }
