@@ -21,6 +21,12 @@ optional() {
     fi
 }
 
+# Of the program, and of the fuzz targets, which have a lock file of their own.
+dependencies() {
+    cargo deny check
+    cargo deny --manifest-path fuzz/Cargo.toml --config .deny.toml check advisories sources
+}
+
 step cargo fmt --all --check
 step cargo clippy --workspace --all-targets -- -D warnings
 step scripts/test.sh
@@ -33,7 +39,7 @@ fi
 if command -v nvcc >/dev/null; then
     step scripts/compile_kernels.sh # and with nvcc
 fi
-optional cargo-deny cargo deny check
+optional cargo-deny dependencies
 optional cargo-machete cargo machete
 optional typos typos --config .typos.toml
 
