@@ -11,6 +11,8 @@ use candle_core::Device;
 use tealight_model::ModelConfig;
 use tealight_train::RunConfig;
 use tealight_train::config::ConfigSource;
+use tealight_train::data::images::source::{self, SourceConfig};
+use tealight_train::data::images::{Filter, Fit, Pictures, Preparation, decode};
 use tealight_train::inference::labels::Objective;
 use tealight_train::observer::jsonl;
 use tealight_train::pipelines::Pipeline;
@@ -31,7 +33,7 @@ use tealight_train::weather;
 pub(crate) type Target = fn(&[u8]);
 
 /// All functions, by the names of the fuzz targets.
-pub(crate) const TARGETS: [(&str, Target); 11] = [
+pub(crate) const TARGETS: [(&str, Target); 14] = [
     ("config", config),
     ("checkpoint", checkpoint),
     ("run", run),
@@ -43,6 +45,9 @@ pub(crate) const TARGETS: [(&str, Target); 11] = [
     ("pairs", pairs),
     ("labels", labels),
     ("torch", torch),
+    ("picture", picture),
+    ("tar", tar),
+    ("idx", idx),
 ];
 
 /// Separates the files in an input that consists of several.
@@ -215,10 +220,61 @@ pub(crate) fn labels(bytes: &[u8]) {
 
 /// A file of `torch.save`.
 pub(crate) fn torch(bytes: &[u8]) {
+    in_one_file(bytes, "pytorch_model.bin", |path| {
+        let _ = TensorFile::torch(path).and_then(TensorFile::read);
+    });
+}
+
+/// What pictures become: small, so that resizing takes no time.
+const PREPARATION: Preparation =
+    Preparation { size: Some([7, 7]), fit: Fit::Crop, filter: Filter::Bilinear, colour: None };
+
+/// A PNG or a JPEG.
+pub(crate) fn picture(bytes: &[u8]) {
+    let _ = decode(bytes);
+    let _ = PREPARATION.decode(bytes);
+}
+
+/// An archive of class folders with pictures; the first byte selects the compression, and whether broken pictures are
+/// left out.
+pub(crate) fn tar(bytes: &[u8]) {
+    const ENDINGS: [&str; 3] = ["tar", "tar.gz", "tar.zst"];
+    let Some((kind, content)) = bytes.split_first() else { return };
+    let kind = usize::from(*kind);
+    let name = format!("pictures.{}", ENDINGS[kind % ENDINGS.len()]);
+    in_one_file(content, &name, |path| {
+        open_pictures(&SourceConfig::Archive(source::files::Config {
+            path: path.to_owned(),
+            skip_broken: kind / ENDINGS.len() % 2 == 1,
+            ..source::files::Config::default()
+        }));
+    });
+}
+
+/// Files of the form of MNIST: pictures and their labels.
+pub(crate) fn idx(bytes: &[u8]) {
+    in_folder(bytes, &["images", "labels"], |folder| {
+        open_pictures(&SourceConfig::Idx(source::idx::Config {
+            images: folder.join("images"),
+            labels: folder.join("labels"),
+            ..source::idx::Config::default()
+        }));
+    });
+}
+
+/// Decodes all pictures of a source into a cache.
+fn open_pictures(source: &SourceConfig) {
+    let Ok(cache) = tempfile::tempdir() else { return };
+    let path = || Ok(cache.path().to_owned());
+    let _ = Pictures::open(source, None, PREPARATION, 3, path, &mut |_, _| ());
+}
+
+/// Writes the input to a file of this name.
+fn in_one_file(bytes: &[u8], name: &str, look: impl FnOnce(&Path)) {
     let Ok(folder) = tempfile::tempdir() else { return };
-    let path = folder.path().join("pytorch_model.bin");
+    let path = folder.path().join(name);
     if fs::write(&path, bytes).is_ok() {
-        let _ = TensorFile::torch(&path).and_then(TensorFile::read);
+        look(&path);
     }
 }
 
