@@ -224,7 +224,8 @@ pub(super) fn converted<T: Pod, U>(
     convert: impl Fn(T) -> U,
 ) -> io::Result<Vec<U>> {
     let mut converted = with_room(n)?;
-    let mut buffer = vec![T::zeroed(); n.min(CHUNK)];
+    let mut buffer = with_room(n.min(CHUNK))?;
+    buffer.resize(n.min(CHUNK), T::zeroed());
     while converted.len() < n {
         let part = &mut buffer[..CHUNK.min(n - converted.len())];
         reader.read_exact(bytemuck::cast_slice_mut(part))?;

@@ -251,9 +251,11 @@ fn sizes_that_are_not_those_of_the_tensors_are_refused_and_nothing_is_allocated(
         ("hidden_size", "word_embeddings"),
     ] {
         // A multiple of the size, so that the number of heads still divides it.
-        let huge = json!(config[key].as_u64().unwrap() << 30);
-        let error = Changed::with(key, huge).refused("model.safetensors");
+        let multiple = |shift: u32| json!(config[key].as_u64().unwrap() << shift);
+        let error = Changed::with(key, multiple(10)).refused("model.safetensors");
         assert!(error.contains(name), "{key}: {error}");
+        let error = Changed::with(key, multiple(30)).refused("config.json");
+        assert!(error.contains(&format!("`{key}` = ")), "{error}");
     }
 }
 

@@ -9,7 +9,8 @@ use crate::program::{Folder, Result};
 /// `report` wrote through the link and replaced what the user had there.
 #[test]
 fn nothing_is_written_through_a_link_in_a_run() -> Result {
-    let folder = Folder::trained()?;
+    let folder = Folder::new()?;
+    folder.succeed(&["train", "tiny.toml", "--stop-after", "2"])?;
     folder.write("mine", "mine")?;
     let link = |name: &str| -> Result { Ok(symlink("../../mine", folder.path(name))?) };
     link("runs/tiny/.report.html.tmp")?;
@@ -17,15 +18,16 @@ fn nothing_is_written_through_a_link_in_a_run() -> Result {
     assert_eq!(folder.read("mine")?, "mine");
     assert!(folder.read("runs/tiny/report.html")?.starts_with("<!"));
     for name in [".lock", "metrics.jsonl", "samples.jsonl"] {
-        let (path, kept) = (folder.path(&format!("runs/tiny/{name}")), folder.path("kept"));
-        fs::rename(&path, &kept)?;
+        let (path, mine) = (folder.path(&format!("runs/tiny/{name}")), folder.path("mine"));
+        fs::rename(&path, &mine)?;
+        let before = folder.read("mine")?;
         link(&format!("runs/tiny/{name}"))?;
         let outcome = folder.run(&["train", "runs/tiny"])?;
         assert_ne!(outcome.code, Some(0), "{name}");
         assert!(outcome.stderr.contains(&format!("{name}`: it is a link")), "{}", outcome.stderr);
-        assert_eq!(folder.read("mine")?, "mine");
+        assert_eq!(folder.read("mine")?, before);
         fs::remove_file(&path)?;
-        fs::rename(&kept, &path)?;
+        fs::rename(&mine, &path)?;
     }
     folder.succeed(&["train", "runs/tiny"])?;
     Ok(())
