@@ -17,6 +17,7 @@ if [[ $tealight == - ]]; then
 fi
 tealight=$(realpath "$tealight")
 attack=$(realpath scripts/attack/attack.py)
+files=$(realpath scripts/attack/files.py)
 models=$(realpath crates/tealight-train/tests/golden/models)
 folder=$(mktemp -d)
 server=
@@ -54,6 +55,11 @@ against() {
     timeout "$patience" python3 -u "$attack" "$1" "$address" "$server" "${@:2}"
 }
 
+# 1. Numbers of layers that no memory holds are refused by key, value and limit, within 1 GB, in each family.
+layers() {
+    python3 "$files" layers "$tealight"
+}
+
 # 2. A description that cannot be loaded costs its own requests an answer: an error, then /health 200.
 description() {
     mkdir -p "$folder/described/m"
@@ -61,9 +67,41 @@ description() {
     serve "$folder/described" && against description
 }
 
+# 3. A pickle that repeats a long name by its memo is refused within 1.5 GB: "it is there twice".
+pickle() {
+    python3 "$files" pickle "$tealight" "$models/bert"
+}
+
 # 4. 8 texts of 120 masks with top_k 1000 are refused with 400 at once, and memory grows by less than 64 MiB.
 candidates() {
     serve "$(wide_model)" && against candidates
+}
+
+# 5. A named pipe as `metrics.jsonl`: the list of runs is answered; `report.json` → /dev/zero: `report` ends with an error.
+pipes() {
+    local run status
+    run=$(small_run pipes) || return 1
+    rm "$run/metrics.jsonl" && mkfifo "$run/metrics.jsonl"
+    serve "$run/.." || return 1
+    status=$(curl -s -m 5 -o /dev/null -w '%{http_code}' -H "Authorization: Bearer $TEALIGHT_TOKEN" "http://$address/")
+    echo "status $status"
+    [[ $status == 200 ]] || return 1
+    run=$(small_run devices) || return 1
+    ln -sf /dev/zero "$run/report.json"
+    (ulimit -v 2000000 && exec timeout 20 "$tealight" report "$run") 2>&1 | tee "$folder/said"
+    grep -q 'report.json`: it is no regular file' "$folder/said"
+}
+
+# 6. `.report.html.tmp` and `.lock` that are links: `report` and `train` leave the target as it is.
+links() {
+    local run
+    run=$(small_run links) || return 1
+    echo mine >"$folder/mine"
+    ln -s "$folder/mine" "$run/.report.html.tmp"
+    "$tealight" report "$run" || return 1
+    ln -sf "$folder/mine" "$run/.lock"
+    "$tealight" train "$run" && return 1
+    [[ $(cat "$folder/mine") == mine ]]
 }
 
 # 7. 256 sockets without the token ask every 8 s; the owner is answered with 200.
@@ -104,9 +142,43 @@ user() {
     [[ $status == 401 ]]
 }
 
+# 12. Where the file system has no locks (a preloaded `flock` that fails), a run that is trained in one name space of
+# processes is not resumed in another.
+locks() {
+    if [[ $(id -u) != 0 ]] || ! command -v cc >/dev/null || ! command -v unshare >/dev/null; then
+        echo "needs root, cc and unshare"
+        return 77
+    fi
+    echo '#include <errno.h>
+        int flock(int file, int operation) { errno = ENOLCK; return -1; }' >"$folder/flock.c"
+    cc -shared -fPIC -o "$folder/flock.so" "$folder/flock.c" || return 77
+    local run=$folder/locked said
+    LD_PRELOAD=$folder/flock.so "$tealight" train weather/markov --runs "$folder" --name locked -q \
+        --set training.steps=100000000 >"$folder/log" 2>&1 &
+    server=$!
+    for _ in {1..100}; do
+        if [[ -s $run/metrics.jsonl ]]; then break; fi
+        sleep 0.1
+    done
+    said=$(LD_PRELOAD=$folder/flock.so unshare --pid --fork --mount-proc timeout 30 "$tealight" train "$run" 2>&1)
+    echo "$said"
+    [[ $said == *"cannot be seen from here"* ]]
+}
+
 # 13. 5,000 changed pictures and archives against a classifier: none costs another request its answer.
 pictures() {
     serve "$models/vit" && against pictures "$models"/vit/*.png
+}
+
+# 14. Strange values of each key of recorded configurations end in an error within 400 MB.
+keys() {
+    python3 "$files" keys "$tealight" "$models"/{bert,gpt2,t5,modernbert,vit,llama,qwen3,nystrom_full}
+}
+
+# The folder of a finished run of this name.
+small_run() {
+    "$tealight" train weather/markov --runs "$folder/$1" --name run -q --set training.steps=20 \
+        --set schedule.warmup_steps=1 --set training.evaluate_every=10 >"$folder/log" 2>&1 && echo "$folder/$1/run"
 }
 
 # A run of a masked language model with 2,000 tokens, which reads 128 of them.
@@ -115,7 +187,7 @@ wide_model() {
         --set schedule.warmup_steps=1 --set training.evaluate_every=1 >"$folder/log" && echo "$folder/wide"
 }
 
-experiments=(description candidates sockets prompts numbers folders user pictures)
+experiments=(layers description pickle candidates pipes links sockets prompts numbers folders user locks pictures keys)
 if (($#)); then experiments=("$@"); fi
 
 failed=0
