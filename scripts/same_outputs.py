@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import http.client
 import json
+import os
 import re
 import shutil
 import socket
@@ -64,6 +65,7 @@ QUESTIONS = [
 ]
 ALONE = [["inspect", "--list"], ["schema"], ["explain", "task"], ["explain", "model.attention"]]
 FORMATS = [["--format", "auto"], ["--format", "tealight"], ["--format", "onnx"], ["--format", "onnx", "--cache"]]
+TOKEN = "a-token-of-both-servers"
 # What is asked of the server: the path after the model, and the body.
 POSTS = [
     ("", {"inputs": MASKED}), ("", {"inputs": [MASKED, MASKED], "parameters": {"top_k": 2}}),
@@ -92,7 +94,13 @@ class Server:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         command = [str(binary), "serve", *map(str, models), "--port", str(self.port), "--quiet"]
-        self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=os.environ | {"TEALIGHT_TOKEN": TOKEN},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         for _ in range(200):
             try:
                 if self.ask("GET", "/health", None)[0] == 200:
@@ -105,7 +113,8 @@ class Server:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         kind = "image/png" if isinstance(body, bytes) else "application/json"
-        connection.request(method, path, content, {"Content-Type": kind})
+        headers = {"Content-Type": kind, "Authorization": f"Bearer {TOKEN}"}
+        connection.request(method, path, content, headers)
         answer = connection.getresponse()
         text = answer.read()
         # The text of an error may change, the id and time of a completion do.

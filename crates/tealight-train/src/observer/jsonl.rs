@@ -269,7 +269,9 @@ pub fn cut_after(path: &Path, step: u64, n_roll_backs: u64) -> Result<()> {
         return Ok(());
     }
     let bytes = files::read(path)?;
-    let mut kept = Vec::with_capacity(bytes.len());
+    let mut kept = Vec::new();
+    let reserved = kept.try_reserve_exact(bytes.len()).map_err(std::io::Error::from);
+    reserved.map_err(Error::io("read", path))?;
     let stays =
         |line: &Position| line.step <= step && line.number.unwrap_or(0.) <= n_roll_backs as f64;
     for (line, _) in lines(path, &bytes)?.iter().filter(|(_, line)| stays(line)) {

@@ -23,6 +23,8 @@ use crate::storage::files;
 pub(super) const DIRECTORY: &str = "checkpoints";
 const LATEST: &str = "latest";
 const BEST: &str = "best";
+/// The most bytes of `latest` and `best`, which hold the name of a step.
+const MAX_POINTER: u64 = 1 << 12;
 /// The suffix of a checkpoint that is being replaced.
 const REPLACED: &str = ".old.tmp";
 
@@ -329,7 +331,7 @@ impl Checkpoints {
         if !path.exists() {
             return Ok(None);
         }
-        Ok(parse_step(String::from_utf8_lossy(&files::read(&path)?).trim()))
+        Ok(parse_step(String::from_utf8_lossy(&files::read_up_to(&path, MAX_POINTER)?).trim()))
     }
 
     fn no_checkpoint(&self, selection: Selection) -> Error {

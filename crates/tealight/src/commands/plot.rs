@@ -30,7 +30,11 @@ pub(crate) fn run(args: &Plot) -> Result<()> {
         args.runs.iter().map(|path| RunDirectory::open(path)).collect::<Result<_, _>>()?;
     let output = match (&args.output, directories.as_slice()) {
         (Some(output), _) => output.clone(),
-        (None, [directory]) => directory.path().join("plots"),
+        (None, [directory]) => {
+            let plots = directory.path().join("plots");
+            files::refuse_link(&plots)?;
+            plots
+        }
         (None, _) => bail!("several runs share their charts: `--output` must name a directory"),
     };
     if args.mean && directories.len() < 2 {

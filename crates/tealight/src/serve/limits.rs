@@ -10,6 +10,8 @@ pub(super) const MAX_CONNECTIONS: usize = 256;
 pub(super) const CONNECTION_TIME: Duration = Duration::from_hours(1);
 /// Pages at one time that are followed live.
 pub(super) const MAX_FOLLOWERS: usize = 64;
+/// The bytes of the metrics of a run whose pages are shown. Reading them takes about eight times as much memory.
+pub(super) const MAX_METRICS: u64 = 64 << 20;
 /// The time for a request's header, and for which a connection may stay open without a request.
 pub(super) const HEADER_TIME: Duration = Duration::from_secs(10);
 /// The bytes of a request's header.

@@ -51,11 +51,11 @@ async fn around(State(app): State<Shared>, request: Request, next: Next) -> Resp
         None => checked(&app, request, next).await,
     };
     if let Some(fault) = response.extensions_mut().remove::<Fault>() {
+        let close = response.headers_mut().remove(header::CONNECTION);
         response = fault.answer(&path);
-    }
-    if response.status() == StatusCode::UNAUTHORIZED {
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(header::CONNECTION, close);
+        if let Some(close) = close {
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
     }
     restrict(response.headers_mut());
     app.counters.answered(response.status().as_u16(), started.elapsed());
@@ -65,7 +65,9 @@ async fn around(State(app): State<Shared>, request: Request, next: Next) -> Resp
 /// The answer to a request, if it may be sent.
 async fn checked(app: &App, request: Request, next: Next) -> Response {
     if let Err(fault) = app.access.check(&request) {
-        return fault.into_response();
+        let mut refusal = fault.into_response();
+        refusal.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        return refusal;
     }
     if let Some(guest) = request.extensions().get::<Guest>() {
         guest.welcome();

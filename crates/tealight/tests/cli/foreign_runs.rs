@@ -36,6 +36,17 @@ fn nothing_is_written_through_a_link_in_a_run() -> Result {
 #[test]
 fn checkpoints_and_pictures_are_not_written_into_a_linked_folder() -> Result {
     let folder = Folder::trained()?;
+    fs::create_dir(folder.path("pictures"))?;
+    let days = "RCSRCSRCSR";
+    for (name, words) in
+        [("plots", &["plot", "runs/tiny"][..]), ("attention", &["attend", "runs/tiny", days])]
+    {
+        let at = folder.path(&format!("runs/tiny/{name}"));
+        let _ = fs::remove_dir_all(&at);
+        symlink("../../pictures", &at)?;
+        folder.refuse(words, &[&format!("{name}`: it is a link")])?;
+        fs::remove_file(&at)?;
+    }
     let checkpoints = folder.path("runs/tiny/checkpoints");
     fs::rename(&checkpoints, folder.path("elsewhere"))?;
     symlink("../../elsewhere", &checkpoints)?;

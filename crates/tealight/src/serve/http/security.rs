@@ -110,6 +110,7 @@ impl Access {
         self.check_host(&host)?;
         if method == Method::POST {
             check_origin(headers, &host)?;
+            check_site(headers)?;
         }
         self.check_secret(headers, &host)?;
         if method == Method::POST { check_content_type(headers) } else { Ok(()) }
@@ -242,7 +243,8 @@ pub(in crate::serve) fn check_site(headers: &HeaderMap) -> Result<(), Fault> {
         return Ok(());
     }
     let text = site.to_str().unwrap_or_default();
-    let rule = format!("`Sec-Fetch-Site: {text}`: a page of another origin may not load a model");
+    let rule =
+        format!("`Sec-Fetch-Site: {text}`: a page of another origin may not make this server work");
     Err(Fault::new(StatusCode::FORBIDDEN, rule))
 }
 
@@ -253,7 +255,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Fault> {
     let kind = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim());
     let is_known = match kind {
         Some(kind) => CONTENT_TYPES.iter().any(|known| kind.eq_ignore_ascii_case(known)),
-        None => !headers.contains_key(header::ORIGIN),
+        None => !headers.contains_key(header::ORIGIN) && !headers.contains_key("sec-fetch-site"),
     };
     if is_known {
         return Ok(());

@@ -18,7 +18,7 @@ use super::signature::Signature;
 use crate::report::read::RunData;
 use crate::report::read::cursor::Cursor;
 use crate::report::update::update;
-use crate::serve::app::Shared;
+use crate::serve::app::{App, Shared, check_size};
 use crate::serve::fault::Fault;
 use crate::serve::http::body::beside;
 use crate::serve::http::events;
@@ -42,7 +42,7 @@ pub(in crate::serve) async fn follow(
     let place = app.follow()?;
     let (sender, receiver) = mpsc::channel(16);
     tokio::spawn(async move {
-        send_changes(path, cursor, sender).await;
+        send_changes(&app, path, cursor, sender).await;
         drop(place);
     });
     Ok(events::answer(receiver))
@@ -57,7 +57,7 @@ fn cursor(uri: &Uri, headers: &HeaderMap) -> Result<Cursor, Fault> {
 }
 
 /// Sends each change until the run is deleted or the client is gone.
-async fn send_changes(path: PathBuf, mut cursor: Cursor, sender: Sender<Bytes>) {
+async fn send_changes(app: &App, path: PathBuf, mut cursor: Cursor, sender: Sender<Bytes>) {
     let mut seen: Option<Signature> = None;
     let mut run = None;
     let mut read_at = Instant::now();
@@ -74,7 +74,7 @@ async fn send_changes(path: PathBuf, mut cursor: Cursor, sender: Sender<Bytes>) 
             let is_same = seen.is_some_and(|seen| seen.has_manifest_of(&signature));
             let known = run.take().filter(|_| is_same);
             let share = if known.is_some() { SHARE } else { 0 };
-            let event = match read(&path, known, cursor).await {
+            let event = match read(app, &path, known, cursor).await {
                 Some((read, until, event)) => {
                     run = Some(read);
                     cursor = until;
@@ -97,12 +97,16 @@ async fn send_changes(path: PathBuf, mut cursor: Cursor, sender: Sender<Bytes>) 
 /// The run, the cursor after what has changed since the given one, and the event that tells it. A run that is `known` is
 /// read on from where its log ended.
 async fn read(
+    app: &App,
     path: &FilePath,
     known: Option<RunData>,
     cursor: Cursor,
 ) -> Option<(RunData, Cursor, Bytes)> {
     let path = path.to_owned();
+    let turn = app.turn_to_read().await.ok()?;
     let changed = beside(move || {
+        let _turn = turn;
+        check_size(&path)?;
         let mut run = match known {
             Some(mut run) => {
                 run.read_on()?;

@@ -7,7 +7,7 @@ use tokio::task::spawn_blocking;
 
 use crate::report::page::{Form, page, policy};
 use crate::report::read::RunData;
-use crate::serve::app::Shared;
+use crate::serve::app::{Shared, check_size};
 use crate::serve::fault::Fault;
 
 /// Runs after the scripts of the page.
@@ -18,7 +18,10 @@ pub(in crate::serve) async fn show(
     Path(name): Path<String>,
 ) -> Result<Response, Fault> {
     let item = app.catalogue.run(&name).await?;
+    let turn = app.turn_to_read().await?;
     let made = spawn_blocking(move || {
+        let _turn = turn;
+        check_size(&item.path)?;
         let mut run = RunData::read(&item.path)?;
         run.name = item.name;
         page(&[run], None, FORM)

@@ -152,12 +152,39 @@ fn a_page_of_another_origin_loads_no_model() -> Result {
     let from =
         |site: &str| server.request("GET /models/bert", &[&format!("Sec-Fetch-Site: {site}")], b"");
     for site in ["cross-site", "same-site"] {
-        from(site)?.assert_refused(403, "may not load a model");
+        from(site)?.assert_refused(403, "may not make this server work");
     }
     assert!(server.get("/metrics")?.body.contains("tealight_models_loaded 0\n"));
     for site in ["none", "same-origin"] {
         assert_eq!(from(site)?.status, 200);
     }
     assert_eq!(server.get("/models/bert")?.status, 200);
+    Ok(())
+}
+
+/// A page of another origin could send a picture without a content type, which needs no permission.
+#[test]
+fn a_page_of_another_origin_sends_no_request_without_a_content_type() -> Result {
+    let folder = Folder::new()?;
+    let server = Server::start(&folder, &[&golden_model("bert")])?;
+    let tokens =
+        |head: &[&str]| server.request("POST /models/bert/tokens", head, b"{\"text\":\"a\"}");
+    assert_eq!(tokens(&[])?.status, 200, "another program than a browser");
+    tokens(&["Sec-Fetch-Site: cross-site"])?.assert_refused(403, "another origin");
+    tokens(&["Sec-Fetch-Site: same-origin"])?.assert_refused(415, "content type");
+    Ok(())
+}
+
+/// Each page and each follower of a long run held all of its lines: 240 of them ended the server.
+#[test]
+fn a_run_with_more_metrics_than_a_page_is_worth_is_refused_by_size() -> Result {
+    let folder = Folder::trained()?;
+    let metrics = folder.path("runs/tiny/metrics.jsonl");
+    std::fs::File::options().append(true).open(&metrics)?.set_len((64 << 20) + 1)?;
+    let server = Server::start(&folder, &["runs/tiny"])?;
+    let answer = server.get("/runs/tiny")?;
+    assert_eq!(answer.status, 500, "{answer:?}");
+    assert!(answer.body.contains("pages are made of at most 67108864"), "{answer:?}");
+    assert_eq!(server.get("/health")?.status, 200);
     Ok(())
 }

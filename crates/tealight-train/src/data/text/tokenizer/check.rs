@@ -23,6 +23,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<Vec<(u64, String)>, String> {
         return Err("its `model.dropout` makes the tokens random; set it to null".into());
     }
     check_growth(&file)?;
+    check_template(file.get("post_processor").unwrap_or(&Value::Null))?;
     added_tokens(&file)
 }
 
@@ -81,6 +82,24 @@ fn check_growth(file: &Value) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Refuses a template that adds a text more than once: a text that is cut into parts is multiplied by itself there.
+fn check_template(part: &Value) -> Result<(), String> {
+    let nested: Vec<&Value> = match part {
+        Value::Array(parts) => parts.iter().collect(),
+        Value::Object(table) => table.values().collect(),
+        _ => return Ok(()),
+    };
+    let ids = part.as_array().into_iter().flatten();
+    let ids = ids.filter_map(|piece| piece.get("Sequence")?.get("id")?.as_str());
+    let mut seen = BTreeSet::new();
+    for id in ids {
+        if !seen.insert(id) {
+            return Err(format!("its template adds the text {id:?} twice"));
+        }
+    }
+    nested.into_iter().try_for_each(check_template)
 }
 
 /// An upper bound of the factor by which a component, with the components nested in it, lengthens a text.
@@ -236,6 +255,17 @@ mod tests {
         assert!(map("/////w==").contains("`precompiled_charsmap` is cut off"));
         // An empty table, on which the library panics.
         assert!(map("AAAAAA==").contains("it makes the tokenizers library panic"));
+    }
+
+    /// Seven kilobytes filled the memory: each copy is combined with each part of a text that is cut.
+    #[test]
+    fn a_template_that_repeats_a_text_is_refused() {
+        let sequence = serde_json::json!({ "Sequence": { "id": "A", "type_id": 0 } });
+        let processor = serde_json::json!({
+            "type": "TemplateProcessing", "single": vec![sequence; 30], "pair": [], "special_tokens": {}
+        });
+        let rule = refusal("/post_processor", processor).unwrap_or_default();
+        assert!(rule.contains("its template adds the text \"A\" twice"), "{rule}");
     }
 
     #[test]
