@@ -26,8 +26,6 @@ use crate::models::read_out::ReadOut;
 
 /// The number of labels that a `config.json` without names has.
 const DEFAULT_LABELS: usize = 2;
-/// The most labels: their names are made here where a file only has their number.
-const MAX_LABELS: usize = 1 << 20;
 
 names! {
     /// `problem_type`: what the outputs of a classifier are.
@@ -195,11 +193,8 @@ pub(super) fn dense<'a>(head: &'a ClassifierHead, rules: &mut Rules) -> Option<&
 /// The names of the outputs, in their order.
 fn labels(keys: &mut Keys) -> HfResult<Vec<String>> {
     let n = keys.optional_size("num_labels")?;
-    let too_many =
-        |n: usize| Err(HfError::Config(format!("`num_labels` = {n} is more than {MAX_LABELS}")));
     let Some(named) = keys.object("id2label")? else {
-        let n = n.unwrap_or(DEFAULT_LABELS);
-        return if n > MAX_LABELS { too_many(n) } else { Ok((0..n).map(unnamed).collect()) };
+        return Ok((0..n.unwrap_or(DEFAULT_LABELS)).map(unnamed).collect());
     };
     let mut labels = Vec::with_capacity(named.len());
     for id in 0..named.len() {

@@ -65,7 +65,7 @@ impl Lock {
         let path = directory.join(LOCK);
         let mut file = disk::edit(&path).map_err(Error::io("create", &path))?;
         let other = Holder::read(&mut file);
-        let (pid, host) = (other.as_ref().map(|it| it.pid), other.as_ref().and_then(Holder::far));
+        let (pid, host) = Holder::named(other.as_ref());
         let directory = directory.to_owned();
         match (file.try_lock(), other) {
             (Ok(()), _) | (Err(TryLockError::Error(_)), None) => {}
@@ -131,7 +131,7 @@ impl Owner {
         if holder.as_ref() == Some(&self.holder) {
             return Ok(());
         }
-        let (pid, host) = (holder.as_ref().map(|it| it.pid), holder.as_ref().and_then(Holder::far));
+        let (pid, host) = Holder::named(holder.as_ref());
         Err(Error::Locked { path: self.directory.clone(), pid, host })
     }
 }
@@ -165,6 +165,11 @@ impl Holder {
         let [host, boot, processes, nonce] =
             [(); 4].map(|()| lines.next().unwrap_or_default().to_owned());
         Some(Self { pid, host, boot, processes, nonce })
+    }
+
+    /// The process and, if it is not this one, the host of a holder, as errors name them.
+    fn named(holder: Option<&Self>) -> (Option<u32>, Option<String>) {
+        (holder.map(|holder| holder.pid), holder.and_then(Self::far))
     }
 
     /// Its host, if it is not this one.

@@ -37,6 +37,9 @@ pub(crate) fn edit(path: &Path) -> Result<File> {
     open_regular(&mut options, path, Links::Refused)
 }
 
+/// Why a link in place of a file or a folder is refused.
+pub(super) const NO_LINKS: &str = "it is a link, and nothing is written through links";
+
 /// What happens to a link in place of a file.
 #[derive(Clone, Copy, PartialEq)]
 enum Links {
@@ -60,7 +63,7 @@ fn open_regular(options: &mut OpenOptions, path: &Path, links: Links) -> Result<
     let is_link = || fs::symlink_metadata(path).is_ok_and(|file| file.is_symlink());
     let opened = options.open(path);
     if links == Links::Refused && is_link() {
-        return Err(Error::other("it is a link, and nothing is written through links"));
+        return Err(Error::other(NO_LINKS));
     }
     let file = opened?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(Error::other("it is no regular file")) }

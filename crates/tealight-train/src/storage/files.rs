@@ -120,8 +120,7 @@ pub(crate) fn create_directory(path: &Path) -> Result<()> {
 pub fn refuse_link(path: &Path) -> Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_symlink() => {
-            let rule = "it is a link, and nothing is written through links";
-            Err(Error::io("write", path)(io::Error::other(rule)))
+            Err(Error::io("write", path)(io::Error::other(disk::NO_LINKS)))
         }
         _ => Ok(()),
     }

@@ -18,7 +18,8 @@ pub(super) fn folder() -> Option<PathBuf> {
     Some(folder.join("tealight/kernels"))
 }
 
-/// The PTX in a file; `None` if there is none, or if it is not what [`write`] has written.
+/// Reads the PTX in a file. Returns `None` if the file does not exist, or if its last line is not the hash that [`write`]
+/// adds.
 pub(super) fn read(path: &Path) -> Option<String> {
     let mut text = fs::read_to_string(path).ok()?;
     let end = text.trim_end_matches('\n').rfind('\n')? + 1;

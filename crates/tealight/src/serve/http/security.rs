@@ -74,8 +74,8 @@ impl Access {
     /// The access to a server on `ip`, the address of `host`.
     ///
     /// # Errors
-    /// If the token is no usable one, if there is none and other machines can reach the address, or if the system has no
-    /// random bytes.
+    /// If the given token is too short or has other characters than those allowed, if other machines can reach the address
+    /// and there is no token, or if the system cannot provide random bytes.
     pub(in crate::serve) fn new(host: &str, ip: IpAddr, token: Token) -> Result<Self> {
         let token = match token {
             Token::Absent if !ip.is_loopback() => bail!(

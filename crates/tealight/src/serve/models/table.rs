@@ -102,7 +102,7 @@ impl Table {
         is_current.then(|| thread.answer())
     }
 
-    /// The thread of a model. It is started if there is none, or none with the weights that are on the disk.
+    /// Returns the thread of a model. Starts one if the model has none, or if its weights on the disk have changed.
     pub(super) fn thread(self: &Arc<Self>, item: Item) -> Result<Worker, Fault> {
         let version = Version::read(&item.path);
         let mut entries = self.entries();
