@@ -190,6 +190,7 @@ struct Registered {
 #define DEVICE static inline
 #define SHARED static
 #define UNROLL
+#define ROLLED
 #define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(emulator::machine.dynamic.data())
 
 #define threadIdx (emulator::machine.current->thread)
@@ -266,6 +267,7 @@ static inline float __uint_as_float(unsigned x) { return emulator::read<float>(&
 
 using std::erfc;
 using std::exp;
+using std::fabs;
 using std::fmax;
 using std::log;
 using std::sqrt;

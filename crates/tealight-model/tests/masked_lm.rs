@@ -153,7 +153,7 @@ fn recomputed_hidden_states_at_positions_are_those_that_are_kept() -> Result<()>
         let store = store();
         let model = build(&ModelConfig { dropout: 0.3, stochastic_depth, ..config() }, &store)?;
         let (ids, positions) = (input_ids()?, Tensor::new(&[9_u32, 0, 6], device())?);
-        let bits = |activations| {
+        let all = |activations| {
             let mode = Mode::Train { stream, activations };
             let hidden = model.hidden_at(&Input::tokens(&ids), &Mask::none(), &positions, mode)?;
             let gradients = gradients(&store, &hidden.sqr()?.sum_all()?)?;
@@ -163,7 +163,17 @@ fn recomputed_hidden_states_at_positions_are_those_that_are_kept() -> Result<()>
                 [hidden].into_iter().chain(gradients).map(|x| x.flatten_all()?.to_vec1::<f64>());
             all.collect::<Result<Vec<_>>>()
         };
-        assert_eq!(bits(Activations::Kept)?, bits(Activations::Recomputed)?);
+        let (kept, recomputed) = (all(Activations::Kept)?, all(Activations::Recomputed)?);
+        if device().is_cuda() {
+            // cuBLAS does not always add in the same order.
+            for (kept, recomputed) in kept.iter().zip(&recomputed) {
+                let off = kept.iter().zip(recomputed).map(|(a, b)| (a - b).abs());
+                let most = 1e-12 * kept.iter().fold(1., |most: f64, x| most.max(x.abs()));
+                assert!(off.into_iter().all(|off| off <= most));
+            }
+        } else {
+            assert_eq!(kept, recomputed);
+        }
     }
     Ok(())
 }

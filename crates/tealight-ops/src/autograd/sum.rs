@@ -27,6 +27,6 @@ pub(super) fn add_in_place<T: Element>(sum: &Tensor, term: &Tensor) -> Result<()
 /// a + b of contiguous tensors of one shape on a GPU, in new memory from the pool.
 pub(crate) fn added(a: &Tensor, b: &Tensor) -> Result<Buffer> {
     let mut sum = Buffer::like(a)?;
-    Launch::elementwise(&KERNELS, "add", [a, b], &mut sum, a.elem_count())?.run()?;
+    Launch::packwise(&KERNELS, "add", [a, b], &mut sum, a.elem_count())?.run()?;
     Ok(sum)
 }

@@ -83,9 +83,31 @@ impl<'a> Launch<'a> {
         Ok(Self::new(source, kernel, operands[0])?.over(n).reads(operands)?.write(y)?.size(n))
     }
 
+    /// The same with one thread for each pack of elements (`PACK` in `prelude.cuh`).
+    pub(crate) fn packwise<const N: usize>(
+        source: &'static Source,
+        kernel: &'static str,
+        operands: [&'a Tensor; N],
+        y: &'a mut Buffer,
+        n: usize,
+    ) -> Result<Self> {
+        Ok(Self::elementwise(source, kernel, operands, y, n)?.over_packs(n))
+    }
+
     /// One thread for each of `n` elements.
     pub(crate) fn over(self, n: usize) -> Self {
         self.grid([n.div_ceil(THREADS), 1, 1], THREADS)
+    }
+
+    /// One thread for each 16 bytes of `n` elements.
+    pub(crate) fn over_packs(self, n: usize) -> Self {
+        let pack = 128 / self.bits as usize;
+        self.over(n.div_ceil(pack))
+    }
+
+    /// One warp for each of `n` rows.
+    pub(crate) fn warps(self, n: usize) -> Self {
+        self.over(32 * n)
     }
 
     /// One block for each of `n` rows, of at most 512 threads.

@@ -5,11 +5,13 @@
 // no include path. To compile for a CPU, the emulator's header (scripts/cuda_emulator/emulator.hpp) is included before
 // this file; it defines EMULATED and its own versions of the macros below.
 //
-// "One thread per element" in the comments of kernels is a one-dimensional grid of blocks of 256 threads
-// (`Launch::over`), "one block per row" a grid of as many blocks as rows (`Launch::rows`).
+// In the comments of kernels, "one thread per element" and "one thread per pack" are one-dimensional grids of blocks of
+// 256 threads (`Launch::over`, `Launch::over_packs`), "one warp per row" is such a grid with 32 threads for each row
+// (`Launch::warps`), and "one block per row" a grid of as many blocks as rows (`Launch::rows`).
 
 #ifndef EMULATED
 #define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 #define KERNEL(name, ...) extern "C" __global__ void name(__VA_ARGS__)
 #define DEVICE static __device__ __forceinline__
 #define SHARED __shared__
@@ -43,6 +45,44 @@ DEVICE Number narrow(Wide x) {
     bits = is_nan ? 0x7fffffffu : bits + 0x7fffu + ((bits >> 16) & 1u);
     return Number{(unsigned short)(bits >> 16)};
 }
+#endif
+
+// Consecutive elements that one instruction loads or stores: 16 bytes.
+#define PACK (128 / NUMBER_BITS)
+struct alignas(16) Pack { Number at[PACK]; };
+
+// Whether elements `first` to `first + PACK − 1` are among the first n at x, and lie in memory as one pack.
+DEVICE bool is_whole(const Number* x, i64 first, i64 n) {
+    return first + PACK <= n && reinterpret_cast<u64>(x + first) % 16 == 0;
+}
+
+// The elements of x from `first` on. Those beyond the first n are 0.
+DEVICE Pack load_pack(const Number* x, i64 first, i64 n) {
+    if (is_whole(x, first, n)) return *reinterpret_cast<const Pack*>(x + first);
+    Pack pack;
+    UNROLL for (int j = 0; j < PACK; j++) pack.at[j] = first + j < n ? x[first + j] : Number{0};
+    return pack;
+}
+
+// Stores the elements of x from `first` on, without those beyond the first n.
+DEVICE void store_pack(Number* x, i64 first, i64 n, const Pack& pack) {
+    if (is_whole(x, first, n)) {
+        *reinterpret_cast<Pack*>(x + first) = pack;
+        return;
+    }
+    UNROLL for (int j = 0; j < PACK; j++)
+        if (first + j < n) x[first + j] = pack.at[j];
+}
+
+#if NUMBER_BITS == 16
+// exp(x) and 1 / x to about 20 bits, which is enough for numbers that are rounded to bf16.
+#ifdef EMULATED
+DEVICE float rough_exp(float x) { return exp(x); }
+DEVICE float rough_inverse(float x) { return 1 / x; }
+#else
+DEVICE float rough_exp(float x) { return __expf(x); }
+DEVICE float rough_inverse(float x) { return __fdividef(1.f, x); }
+#endif
 #endif
 
 DEVICE Wide infinity() { return Wide(__uint_as_float(0x7f800000u)); }

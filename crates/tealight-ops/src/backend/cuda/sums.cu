@@ -15,12 +15,18 @@ KERNEL(sum_rows, const Number* x, Wide* parts, i64 n_rows, i64 width, i64 rows_p
     parts[part * width + column] = sum;
 }
 
-// parts (n_parts, width) → sum (width): the sum over the parts, in their order. Grid: one thread per column.
+// parts (n_parts, width) → sum (width): the sum over the parts. Each of eight warps adds every eighth part, in order;
+// then the sums of the warps are added in order. Grid: one block of 256 threads per 32 columns.
 KERNEL(add_parts, const Wide* parts, Number* sum, i64 n_parts, i64 width) {
-    i64 column = element();
-    if (column >= width) return;
+    SHARED Wide of_threads[256];
+    i64 column = 32 * i64(blockIdx.x) + threadIdx.x % 32;
     Wide total = 0;
-    for (i64 part = 0; part < n_parts; part++) total += parts[part * width + column];
+    if (column < width)
+        for (i64 part = threadIdx.x / 32; part < n_parts; part += 8) total += parts[part * width + column];
+    of_threads[threadIdx.x] = total;
+    __syncthreads();
+    if (threadIdx.x >= 32 || column >= width) return;
+    for (int warp = 1; warp < 8; warp++) total += of_threads[32 * warp + threadIdx.x];
     sum[column] = narrow(total);
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn add_parts(
 ) -> Result<Buffer> {
     let mut sum = Buffer::unwritten(width, x.dtype(), x.device())?;
     Launch::new(&KERNELS, "add_parts", x)?
-        .over(width)
+        .grid([width.div_ceil(32), 1, 1], 256)
         .read_buffer_from(parts, first)?
         .write(&mut sum)?
         .sizes([n_parts, width])

@@ -1,4 +1,4 @@
-//! Kernels with one thread per element.
+//! Kernels with one thread per pack of elements.
 
 use candle_core::{Result, Tensor};
 
@@ -13,12 +13,12 @@ pub(super) fn activation(x: &Tensor, function: Function, name: &'static str) -> 
     let x = x.contiguous()?;
     let n = x.elem_count();
     let mut y = Buffer::like(&x)?;
-    let launch = Launch::elementwise(&KERNELS, "activation_forward", [&x], &mut y, n)?;
+    let launch = Launch::packwise(&KERNELS, "activation_forward", [&x], &mut y, n)?;
     launch.int(function as i32).run()?;
     record_saving(name, &[&x], y.value(x.shape()), Saved::Inputs, move |inputs, _, gradient| {
         let x = &inputs[0];
         let mut dx = Buffer::like(x)?;
-        Launch::elementwise(&KERNELS, "activation_backward", [x, gradient], &mut dx, n)?
+        Launch::packwise(&KERNELS, "activation_backward", [x, gradient], &mut dx, n)?
             .int(function as i32)
             .run()?;
         Ok(vec![Some(dx.tensor(x.shape())?)])

@@ -70,12 +70,17 @@ impl Kernels {
         }
     }
 
+    /// Bytes of dynamic shared memory that a device must have.
+    fn shared_bytes(&self) -> usize {
+        self.forward_bytes.max(self.backward_bytes)
+    }
+
     fn on_tensor_cores(problem: &Problem) -> Self {
         let widest = problem.head_dim.max(problem.value_dim);
         // Channels, and rows of the other side that the backward loads at a time.
         let (width, others, (source, [forward, backward_query, backward_key])) = match widest {
             ..=32 => (32, 64, on_tensor_cores!("32")),
-            33..=64 => (64, 64, on_tensor_cores!("64")),
+            33..=64 => (64, 32, on_tensor_cores!("64")),
             _ => (128, 32, on_tensor_cores!("128")),
         };
         let bytes = (width + 8) * DType::BF16.size_in_bytes();
@@ -85,8 +90,9 @@ impl Kernels {
             backward_query,
             backward_key,
             threads: 128,
-            forward_bytes: bytes * 3 * TILE,
-            backward_bytes: bytes * 2 * (TILE + others) + 3 * others * size_of::<f32>(),
+            // Tiles of the other side are there twice: one is copied while the other is read.
+            forward_bytes: bytes * 5 * TILE,
+            backward_bytes: bytes * (2 * TILE + 4 * others) + 6 * others * size_of::<f32>(),
         }
     }
 }
@@ -96,7 +102,7 @@ impl Kernels {
 pub(super) fn takes(problem: &Problem, query: &Tensor, options: &Options<'_>) -> bool {
     problem.head_dim.max(problem.value_dim) <= MAX_WIDTH
         && options.attn_mask.is_none_or(|mask| !mask.track_op())
-        && Kernels::for_operands(problem, query).backward_bytes <= shared_bytes(query.device())
+        && Kernels::for_operands(problem, query).shared_bytes() <= shared_bytes(query.device())
 }
 
 /// `Problem` in `tiles.cuh`.
@@ -273,12 +279,14 @@ impl Forward {
         let problem = &self.problem;
         let n_rows = problem.batch * problem.n_heads * problem.q_len;
         let mut delta = Buffer::unwritten(n_rows, wide(output.dtype()), output.device())?;
+        let n_packs = (problem.value_dim * output.dtype().size_in_bytes()).div_ceil(16);
+        let lanes = n_packs.next_power_of_two().min(32);
         Launch::new(&KERNELS, "attention_delta", output)?
-            .over(n_rows * 32)
+            .grid([(problem.q_len * lanes).div_ceil(256), problem.n_heads, problem.batch], 256)
             .reads([output, gradient])?
             .write(&mut delta)?
             .plain(Settings::from_problem(problem, None)?)
-            .size(n_rows)
+            .int(int(lanes)?)
             .plain(problem.strides(output)?)
             .plain(problem.strides(gradient)?)
             .run()?;

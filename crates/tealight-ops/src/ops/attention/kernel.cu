@@ -140,18 +140,23 @@ KERNEL(attention_forward, const Number* query, const Number* key, const Number* 
     }
 }
 
-// delta (batch, n_heads, q_len) = rowsum(dO ⊙ O). Grid: one warp per row.
-KERNEL(attention_delta, const Number* output, const Number* g, Wide* delta, Problem p, i64 n_rows, Strides of_output,
+// delta (batch, n_heads, q_len) = rowsum(dO ⊙ O). Grid: (⌈q_len · lanes / 256⌉, head, example), `lanes` threads per row,
+// a power of two up to 32.
+KERNEL(attention_delta, const Number* output, const Number* g, Wide* delta, Problem p, int lanes, Strides of_output,
        Strides of_g) {
-    i64 place = element() / 32;
-    if (place >= n_rows) return;
-    int row = int(place % p.q_len), head = int(place / p.q_len % p.n_heads), example = int(place / p.q_len / p.n_heads);
-    const Number* o = output + example * of_output.example + head * of_output.head + row * of_output.row;
-    const Number* go = g + example * of_g.example + head * of_g.head + row * of_g.row;
+    int at = blockIdx.x * blockDim.x + threadIdx.x, row = at / lanes, lane = at % lanes;
+    int head = blockIdx.y, example = blockIdx.z;
     Wide sum = 0;
-    for (int c = threadIdx.x % 32; c < p.value_dim; c += 32) sum += wide(o[c]) * wide(go[c]);
-    sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0) delta[place] = sum;
+    if (row < p.q_len) {
+        const Number* o = output + example * of_output.example + head * of_output.head + row * of_output.row;
+        const Number* go = g + example * of_g.example + head * of_g.head + row * of_g.row;
+        for (int c = PACK * lane; c < p.value_dim; c += lanes * PACK) {
+            Pack x = load_pack(o, c, p.value_dim), y = load_pack(go, c, p.value_dim);
+            UNROLL for (int j = 0; j < PACK; j++) sum += wide(x.at[j]) * wide(y.at[j]);
+        }
+    }
+    for (int distance = lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    if (row < p.q_len && lane == 0) delta[(i64(example) * p.n_heads + head) * p.q_len + row] = sum;
 }
 
 // P and dS of a tile from its scores: writes P, with dropout, over the scores and dS = P ⊙ (dO Vᵀ − delta) to d.

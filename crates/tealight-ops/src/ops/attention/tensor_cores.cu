@@ -15,11 +15,13 @@
 #define ROWS 16
 #define PAD 8 // added to each row in shared memory, so that eight rows lie in different banks
 
-struct alignas(16) Eight { u32 words[4]; };
-
 #ifdef EMULATED
+// `begin_copy` copies a pack, or zeros, to shared memory. `end_group` ends a group of copies. `await_groups<N>` waits for
+// this thread's copies but those of its last N groups.
+DEVICE void begin_copy(Number* to, const Number* from, bool has_data) { *reinterpret_cast<Pack*>(to) = has_data ? *reinterpret_cast<const Pack*>(from) : Pack{}; }
+DEVICE void end_group() {}
+template <int N> DEVICE void await_groups() {}
 DEVICE u32 pair(float low, float high) { return narrow(low).bits | u32(narrow(high).bits) << 16; }
-DEVICE float rough_exp(float x) { return exp(x); }
 #else
 // Rounds two floats to bf16; `low` becomes the lower half.
 DEVICE u32 pair(float low, float high) {
@@ -27,8 +29,6 @@ DEVICE u32 pair(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
     return both;
 }
-
-DEVICE float rough_exp(float x) { return __expf(x); }
 
 // c += a b, for a (16, 16), b (16, 8) and c (16, 8).
 DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
@@ -42,6 +42,19 @@ DEVICE u32 shared_address(const Number* row) {
     asm("{ .reg .u64 at; cvta.to.shared.u64 at, %1; cvt.u32.u64 %0, at; }" : "=r"(address) : "l"(row));
     return address;
 }
+
+// Begins to copy a pack to shared memory: zeros unless has_data.
+DEVICE void begin_copy(Number* to, const Number* from, bool has_data) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(has_data ? 16 : 0)
+                 : "memory");
+}
+
+// Ends a group of copies.
+DEVICE void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits for this thread's copies, except those of its last N groups.
+template <int N> DEVICE void await_groups() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
 // Loads four matrices of 8 × 8: lane l passes the address of row l % 8 of matrix l / 8.
 DEVICE void load_matrices(u32 (&words)[4], const Number* row) {
@@ -92,8 +105,8 @@ DEVICE void multiply_sums(float (&sums)[D / 8][4], const float (&left)[N][4], co
     }
 }
 
-// Loads rows first..first + n_rows into shared memory, (n_rows, D + PAD). Rows beyond `len` and channels beyond `width`
-// are 0. Aligned rows are loaded in pieces of 16 bytes.
+// Begins to copy rows first..first + n_rows to shared memory, (n_rows, D + PAD). Rows beyond `len` and channels beyond
+// `width` are 0. Rows that are not aligned are copied at once.
 template <int D>
 DEVICE void load_tile(const Number* from, const Strides& s, int example, int head, int first, int len, int width,
                       int n_rows, Number* rows) {
@@ -101,14 +114,12 @@ DEVICE void load_tile(const Number* from, const Strides& s, int example, int hea
     if (width % 8 == 0 && s.row % 8 == 0 && reinterpret_cast<u64>(from) % 16 == 0) {
         for (int i = threadIdx.x; i < n_rows * (D / 8); i += blockDim.x) {
             int row = i / (D / 8), column = i % (D / 8) * 8;
-            Eight eight = {{0, 0, 0, 0}};
-            if (first + row < len && column < width)
-                eight = *reinterpret_cast<const Eight*>(from + (first + row) * s.row + column);
-            *reinterpret_cast<Eight*>(rows + row * (D + PAD) + column) = eight;
+            bool inside = first + row < len && column < width;
+            begin_copy(rows + row * (D + PAD) + column, inside ? from + (first + row) * s.row + column : from, inside);
         }
         return;
     }
-    for (int i = threadIdx.x; i < n_rows * D; i += blockDim.x) {
+    ROLLED for (int i = threadIdx.x; i < n_rows * D; i += blockDim.x) {
         int row = i / D, column = i % D;
         bool inside = first + row < len && column < width;
         rows[row * (D + PAD) + column] = inside ? from[(first + row) * s.row + column] : Number{0};
@@ -121,14 +132,17 @@ DEVICE void store_rows(Number* to, const Strides& s, int example, int head, int 
                        const float (&sums)[D / 8][4]) {
     int lane = threadIdx.x % 32;
     to += example * s.example + head * s.head;
+    bool in_pairs = width % 2 == 0 && s.row % 2 == 0 && reinterpret_cast<u64>(to) % 4 == 0;
     UNROLL for (int half = 0; half < 2; half++) {
         int of_row = row + lane / 4 + 8 * half;
         if (of_row >= len) continue;
         UNROLL for (int j = 0; j < D / 8; j++) {
             int column = 8 * j + lane % 4 * 2;
             Number* two = to + of_row * s.row + column;
-            if (column < width) two[0] = narrow(factor * sums[j][2 * half]);
-            if (column + 1 < width) two[1] = narrow(factor * sums[j][2 * half + 1]);
+            float low = factor * sums[j][2 * half], high = factor * sums[j][2 * half + 1];
+            if (in_pairs && column < width) *reinterpret_cast<u32*>(two) = pair(low, high);
+            if (!in_pairs && column < width) two[0] = narrow(low);
+            if (!in_pairs && column + 1 < width) two[1] = narrow(high);
         }
     }
 }
@@ -139,29 +153,71 @@ DEVICE bool is_open(const Problem& p, int first_row, int n_rows, int first_key, 
     return may_read(p, first_row, first_key + n_keys - 1) && may_read(p, first_row + n_rows - 1, first_key);
 }
 
-// Turns products Q Kᵀ into scores: scaled, plus the additive mask, −∞ where a query does not read a key. Rows are
-// queries from `row` on and columns keys from `column` on; if TURNED, rows are keys and columns queries.
+// The query and the key of the pairs of a 16 × 8N matrix: rows are queries from `row` on and columns keys from `column`
+// on; if TURNED, rows are keys and columns queries. Pair 4j + i is that of sums[j][i]. Sets of pairs are words of bits.
+// The loops over them are short ones of few instructions: unrolled, a kernel would not fit in the instruction cache.
+template <bool TURNED> struct Pairs { int row, column; };
+
+template <bool TURNED> DEVICE void find_pair(Pairs<TURNED> pairs, int pair, int& query, int& key) {
+    int lane = threadIdx.x % 32;
+    int down = pairs.row + lane / 4 + pair % 4 / 2 * 8;
+    int across = pairs.column + pair / 4 * 8 + lane % 4 * 2 + pair % 2;
+    query = TURNED ? across : down;
+    key = TURNED ? down : across;
+}
+
+DEVICE bool has(u32 set, int pair) { return set >> pair & 1; }
+
+// The pairs whose query does not read its key.
+template <int N, bool TURNED>
+DEVICE u32 closed_pairs(const Problem& p, const u8* padding, const u32* segments, int example, Pairs<TURNED> pairs) {
+    int row = pairs.row, column = pairs.column;
+    bool open = TURNED ? is_open(p, column, 8 * N, row, ROWS) : is_open(p, row, ROWS, column, 8 * N);
+    u32 closed = 0;
+    if (open && !padding && !segments) return closed;
+    ROLLED for (int pair = 0; pair < 4 * N; pair++) {
+        int query, key;
+        find_pair(pairs, pair, query, key);
+        closed |= u32(!may_attend(p, padding, segments, example, query, key)) << pair;
+    }
+    return closed;
+}
+
+// The pairs whose weight is dropped.
+template <int N, bool TURNED>
+DEVICE u32 dropped_pairs(const Problem& p, int example, int head, Pairs<TURNED> pairs) {
+    u32 dropped = 0;
+    if (p.threshold == 0) return dropped;
+    ROLLED for (int pair = 0; pair < 4 * N; pair++) {
+        int query, key;
+        find_pair(pairs, pair, query, key);
+        dropped |= u32(factor_of(p, example, head, query, key) == 0) << pair;
+    }
+    return dropped;
+}
+
+// Turns products Q Kᵀ into scores: scaled, plus the additive mask, −∞ where a query does not read a key.
 template <int N, bool TURNED>
 DEVICE void score(const Problem& p, const u8* padding, const u32* segments, const float* attn_mask, int example,
-                  int head, int row, int column, float (&scores)[N][4]) {
-    int lane = threadIdx.x % 32;
+                  int head, Pairs<TURNED> pairs, float (&scores)[N][4]) {
+    u32 closed = closed_pairs<N>(p, padding, segments, example, pairs);
     float scale = p.scale;
-    bool open = TURNED ? is_open(p, column, 8 * N, row, ROWS) : is_open(p, row, ROWS, column, 8 * N);
-    if (open && !padding && !segments && !attn_mask) {
-        UNROLL for (int j = 0; j < N; j++)
-            UNROLL for (int i = 0; i < 4; i++) scores[j][i] *= scale;
-        return;
-    }
-    UNROLL for (int j = 0; j < N; j++) {
-        UNROLL for (int i = 0; i < 4; i++) {
-            int down = row + lane / 4 + i / 2 * 8, across = column + 8 * j + lane % 4 * 2 + i % 2;
-            int query = TURNED ? across : down, key = TURNED ? down : across;
-            bool may = may_attend(p, padding, segments, example, query, key);
-            float s = scale * scores[j][i];
-            if (may && attn_mask) s += attn_mask[head * p.attn_mask_head + i64(query) * p.kv_len + key];
-            scores[j][i] = may ? s : -infinity();
+    UNROLL for (int j = 0; j < N; j++)
+        UNROLL for (int i = 0; i < 4; i++) scores[j][i] *= scale;
+    if (attn_mask) {
+        attn_mask += head * p.attn_mask_head;
+        UNROLL for (int j = 0; j < N; j++) {
+            UNROLL for (int i = 0; i < 4; i++) {
+                int query, key;
+                find_pair(pairs, 4 * j + i, query, key);
+                if (!has(closed, 4 * j + i)) scores[j][i] += attn_mask[i64(query) * p.kv_len + key];
+            }
         }
     }
+    if (closed == 0) return;
+    UNROLL for (int j = 0; j < N; j++)
+        UNROLL for (int i = 0; i < 4; i++)
+            if (has(closed, 4 * j + i)) scores[j][i] = -infinity();
 }
 
 // Over the four lanes that hold a row.
@@ -189,36 +245,45 @@ DEVICE void forward(const Number* query, const Number* key, const Number* value,
     DYNAMIC_SHARED(Number, shared);
     int head = blockIdx.y, example = blockIdx.z, kv_head = head / (p.n_heads / p.n_kv_heads);
     int lane = threadIdx.x % 32, first_row = blockIdx.x * TILE, of_warp = threadIdx.x / 32 * ROWS;
+    constexpr int OF_TILE = TILE * (D + PAD);
     Number* queries = shared;
-    Number* keys = queries + TILE * (D + PAD);
-    Number* values = keys + TILE * (D + PAD);
+    Number* others = queries + OF_TILE; // two tiles of keys and of values: one is copied while the other is read
     load_tile<D>(query, of_query, example, head, first_row, p.q_len, p.head_dim, TILE, queries);
-    float max[2] = {-infinity(), -infinity()}, sum[2] = {0, 0}, result[D / 8][4];
+    float max[2] = {-infinity(), -infinity()}, sum[2] = {0, 0}, result[D / 8][4], keep_scale = p.dropout_scale;
     clear(result);
     int from, to;
     keys_of(p, first_row, from, to);
-    for (int first_key = from; first_key < to; first_key += TILE) {
-        __syncthreads();
+    auto load = [&](int first_key, Number* keys) {
+        if (first_key >= to) return;
         load_tile<D>(key, of_key, example, kv_head, first_key, p.kv_len, p.head_dim, TILE, keys);
-        load_tile<D>(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, TILE, values);
+        load_tile<D>(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, TILE, keys + OF_TILE);
+    };
+    load(from, others);
+    end_group();
+    Number *keys = others, *next = others + 2 * OF_TILE;
+    for (int first_key = from; first_key < to; first_key += TILE) {
+        load(first_key + TILE, next);
+        end_group();
+        await_groups<1>();
         __syncthreads();
+        const Number* values = keys + OF_TILE;
         float scores[N][4];
         clear(scores);
         multiply_rows<D>(scores, queries, of_warp, keys);
-        score<N, false>(p, padding, segments, attn_mask, example, head, first_row + of_warp, first_key, scores);
+        Pairs<false> pairs{first_row + of_warp, first_key};
+        score(p, padding, segments, attn_mask, example, head, pairs, scores);
+        u32 dropped = dropped_pairs<N>(p, example, head, pairs);
         UNROLL for (int half = 0; half < 2; half++) {
             float new_max = max[half];
             UNROLL for (int j = 0; j < N; j++)
                 new_max = fmax(new_max, fmax(scores[j][2 * half], scores[j][2 * half + 1]));
             new_max = lanes_max(new_max);
             float shift = new_max == -infinity() ? 0.f : new_max, before = rough_exp(max[half] - shift), of_tile = 0;
-            int row = first_row + of_warp + lane / 4 + 8 * half;
             UNROLL for (int j = 0; j < N; j++) {
                 UNROLL for (int i = 2 * half; i < 2 * half + 2; i++) {
                     float weight = rough_exp(scores[j][i] - shift);
                     of_tile += weight;
-                    int column = first_key + 8 * j + lane % 4 * 2 + i % 2;
-                    scores[j][i] = p.threshold ? kept(weight, factor_of(p, example, head, row, column)) : weight;
+                    scores[j][i] = has(dropped, 4 * j + i) ? 0.f : weight * keep_scale;
                 }
             }
             sum[half] = sum[half] * before + lanes_sum(of_tile);
@@ -229,6 +294,10 @@ DEVICE void forward(const Number* query, const Number* key, const Number* value,
             }
         }
         multiply_sums<D>(result, scores, values);
+        __syncthreads();
+        Number* read = keys;
+        keys = next;
+        next = read;
     }
     UNROLL for (int half = 0; half < 2; half++) {
         int row = first_row + of_warp + lane / 4 + 8 * half;
@@ -257,13 +326,13 @@ DEVICE void backward_query(const Number* query, const Number* key, const Number*
     DYNAMIC_SHARED(Number, shared);
     int head = blockIdx.y, example = blockIdx.z, kv_head = head / (p.n_heads / p.n_kv_heads);
     int lane = threadIdx.x % 32, first_row = blockIdx.x * TILE, of_warp = threadIdx.x / 32 * ROWS;
+    constexpr int OF_TILE = 8 * N * (D + PAD);
     Number* queries = shared;
     Number* gradients = queries + TILE * (D + PAD);
-    Number* keys = gradients + TILE * (D + PAD);
-    Number* values = keys + 8 * N * (D + PAD);
+    Number* others = gradients + TILE * (D + PAD); // two tiles of keys and of values, as in the forward
     load_tile<D>(query, of_query, example, head, first_row, p.q_len, p.head_dim, TILE, queries);
     load_tile<D>(g, of_g, example, head, first_row, p.q_len, p.value_dim, TILE, gradients);
-    float max[2], inverse[2], of_row[2], result[D / 8][4];
+    float max[2], inverse[2], of_row[2], result[D / 8][4], keep_scale = p.dropout_scale;
     clear(result);
     UNROLL for (int half = 0; half < 2; half++) {
         int row = first_row + of_warp + lane / 4 + 8 * half;
@@ -275,28 +344,42 @@ DEVICE void backward_query(const Number* query, const Number* key, const Number*
     }
     int from, to;
     keys_of(p, first_row, from, to);
-    for (int first_key = from; first_key < to; first_key += 8 * N) {
-        __syncthreads();
+    auto load = [&](int first_key, Number* keys) {
+        if (first_key >= to) return;
         load_tile<D>(key, of_key, example, kv_head, first_key, p.kv_len, p.head_dim, 8 * N, keys);
-        load_tile<D>(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, 8 * N, values);
+        load_tile<D>(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, 8 * N, keys + OF_TILE);
+    };
+    load(from, others);
+    end_group();
+    Number *keys = others, *next = others + 2 * OF_TILE;
+    for (int first_key = from; first_key < to; first_key += 8 * N) {
+        load(first_key + 8 * N, next);
+        end_group();
+        await_groups<1>();
         __syncthreads();
+        const Number* values = keys + OF_TILE;
         float scores[N][4], d[N][4];
         clear(scores);
         clear(d);
         multiply_rows<D>(scores, queries, of_warp, keys);
         multiply_rows<D>(d, gradients, of_warp, values);
-        score<N, false>(p, padding, segments, attn_mask, example, head, first_row + of_warp, first_key, scores);
+        Pairs<false> pairs{first_row + of_warp, first_key};
+        score(p, padding, segments, attn_mask, example, head, pairs, scores);
+        u32 dropped = dropped_pairs<N>(p, example, head, pairs);
         UNROLL for (int j = 0; j < N; j++) {
             UNROLL for (int i = 0; i < 4; i++) {
-                int half = i / 2, row = first_row + of_warp + lane / 4 + 8 * half;
-                int column = first_key + 8 * j + lane % 4 * 2 + i % 2;
+                int half = i / 2;
                 bool open = scores[j][i] > -infinity();
                 float weight = open ? rough_exp(scores[j][i] - max[half]) * inverse[half] : 0.f;
-                if (p.threshold) d[j][i] = kept(d[j][i], factor_of(p, example, head, row, column));
-                d[j][i] = open ? weight * (d[j][i] - of_row[half]) : 0.f;
+                float d_kept = has(dropped, 4 * j + i) ? 0.f : d[j][i] * keep_scale;
+                d[j][i] = open ? weight * (d_kept - of_row[half]) : 0.f;
             }
         }
         multiply_sums<D>(result, d, keys);
+        __syncthreads();
+        Number* read = keys;
+        keys = next;
+        next = read;
     }
     store_rows<D>(dquery, of_dquery, example, head, first_row + of_warp, p.q_len, p.head_dim, p.scale, result);
 }
@@ -312,58 +395,74 @@ DEVICE void backward_key(const Number* query, const Number* key, const Number* v
     DYNAMIC_SHARED(Number, shared);
     int kv_head = blockIdx.y, example = blockIdx.z, group = p.n_heads / p.n_kv_heads;
     int lane = threadIdx.x % 32, first_key = blockIdx.x * TILE, of_warp = threadIdx.x / 32 * ROWS;
+    constexpr int OF_TILE = 8 * N * (D + PAD);
     Number* keys = shared;
     Number* values = keys + TILE * (D + PAD);
-    Number* queries = values + TILE * (D + PAD);
-    Number* gradients = queries + 8 * N * (D + PAD);
-    float* of_queries = reinterpret_cast<float*>(gradients + 8 * N * (D + PAD)); // m, 1 / ℓ and delta of each query
+    Number* others = values + TILE * (D + PAD); // two tiles of queries and of dO, as those of keys in the forward
+    float* of_others = reinterpret_cast<float*>(others + 4 * OF_TILE); // of both: m, 1 / ℓ and delta of each query
     load_tile<D>(key, of_key, example, kv_head, first_key, p.kv_len, p.head_dim, TILE, keys);
     load_tile<D>(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, TILE, values);
-    float of_keys[D / 8][4], of_values[D / 8][4];
+    float of_keys[D / 8][4], of_values[D / 8][4], keep_scale = p.dropout_scale;
     clear(of_keys);
     clear(of_values);
     int from, to;
     queries_of(p, first_key, from, to);
-    for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
-        for (int first_row = from; first_row < to; first_row += 8 * N) {
-            __syncthreads();
-            load_tile<D>(query, of_query, example, head, first_row, p.q_len, p.head_dim, 8 * N, queries);
-            load_tile<D>(g, of_g, example, head, first_row, p.q_len, p.value_dim, 8 * N, gradients);
-            for (int i = threadIdx.x; i < 8 * N; i += blockDim.x) {
-                int row = first_row + i;
-                i64 place = (i64(example) * p.n_heads + head) * p.q_len + row;
-                bool inside = row < p.q_len;
-                of_queries[i] = inside ? maxima[place] : 0;
-                of_queries[8 * N + i] = inside ? 1 / sums[place] : 0;
-                of_queries[16 * N + i] = inside ? delta[place] : 0;
-            }
-            __syncthreads();
-            float weights[N][4], d[N][4];
-            clear(weights);
-            clear(d);
-            multiply_rows<D>(weights, keys, of_warp, queries);
-            multiply_rows<D>(d, values, of_warp, gradients);
-            score<N, true>(p, padding, segments, attn_mask, example, head, first_key + of_warp, first_row, weights);
-            UNROLL for (int j = 0; j < N; j++) {
-                UNROLL for (int i = 0; i < 4; i++) {
-                    int column = 8 * j + lane % 4 * 2 + i % 2, row = first_key + of_warp + lane / 4 + i / 2 * 8;
-                    bool open = weights[j][i] > -infinity();
-                    float weight = open ? rough_exp(weights[j][i] - of_queries[column]) * of_queries[8 * N + column] : 0.f;
-                    float factor = p.threshold ? factor_of(p, example, head, first_row + column, row) : 1.f;
-                    d[j][i] = open ? weight * (kept(d[j][i], factor) - of_queries[16 * N + column]) : 0.f;
-                    weights[j][i] = kept(weight, factor);
-                }
-            }
-            multiply_sums<D>(of_values, weights, gradients);
-            multiply_sums<D>(of_keys, d, queries);
+    // Tile i: the queries of head kv_head · group + i / n_tiles from row from + 8N (i mod n_tiles) on.
+    int n_tiles = to > from ? (to - from + 8 * N - 1) / (8 * N) : 0;
+    auto load = [&](int tile, Number* queries, float* of_queries) {
+        if (tile >= group * n_tiles) return;
+        int head = kv_head * group + tile / n_tiles, first_row = from + tile % n_tiles * 8 * N;
+        load_tile<D>(query, of_query, example, head, first_row, p.q_len, p.head_dim, 8 * N, queries);
+        load_tile<D>(g, of_g, example, head, first_row, p.q_len, p.value_dim, 8 * N, queries + OF_TILE);
+        for (int i = threadIdx.x; i < 8 * N; i += blockDim.x) {
+            int row = first_row + i;
+            i64 place = (i64(example) * p.n_heads + head) * p.q_len + row;
+            bool inside = row < p.q_len;
+            of_queries[i] = inside ? maxima[place] : 0;
+            of_queries[8 * N + i] = inside ? 1 / sums[place] : 0;
+            of_queries[16 * N + i] = inside ? delta[place] : 0;
         }
+    };
+    load(0, others, of_others);
+    end_group();
+    for (int tile = 0; tile < group * n_tiles; tile++) {
+        int head = kv_head * group + tile / n_tiles, first_row = from + tile % n_tiles * 8 * N, next = (tile + 1) % 2;
+        load(tile + 1, others + next * 2 * OF_TILE, of_others + next * 24 * N);
+        end_group();
+        await_groups<1>();
+        __syncthreads();
+        const Number* queries = others + tile % 2 * 2 * OF_TILE;
+        const Number* gradients = queries + OF_TILE;
+        const float* of_queries = of_others + tile % 2 * 24 * N;
+        float weights[N][4], d[N][4];
+        clear(weights);
+        clear(d);
+        multiply_rows<D>(weights, keys, of_warp, queries);
+        multiply_rows<D>(d, values, of_warp, gradients);
+        Pairs<true> pairs{first_key + of_warp, first_row};
+        score(p, padding, segments, attn_mask, example, head, pairs, weights);
+        u32 dropped = dropped_pairs<N>(p, example, head, pairs);
+        UNROLL for (int j = 0; j < N; j++) {
+            UNROLL for (int i = 0; i < 4; i++) {
+                int column = 8 * j + lane % 4 * 2 + i % 2;
+                bool open = weights[j][i] > -infinity(), is_dropped = has(dropped, 4 * j + i);
+                float weight = open ? rough_exp(weights[j][i] - of_queries[column]) * of_queries[8 * N + column] : 0.f;
+                float d_kept = is_dropped ? 0.f : d[j][i] * keep_scale;
+                d[j][i] = open ? weight * (d_kept - of_queries[16 * N + column]) : 0.f;
+                weights[j][i] = is_dropped ? 0.f : weight * keep_scale;
+            }
+        }
+        multiply_sums<D>(of_values, weights, gradients);
+        multiply_sums<D>(of_keys, d, queries);
+        __syncthreads();
     }
     int row = first_key + of_warp;
     store_rows<D>(dkey, of_dkey, example, kv_head, row, p.kv_len, p.head_dim, p.scale, of_keys);
     store_rows<D>(dvalue, of_dvalue, example, kv_head, row, p.kv_len, p.value_dim, 1, of_values);
 }
 
-// The kernels for heads of up to D channels. NVRTC compiles one width at a time (WIDTH): a model uses one, and each
+// The kernels for heads of up to D channels, whose backward takes 8N rows of the other side at a time: wider sums leave
+// registers for fewer. NVRTC compiles one width at a time (WIDTH): a model uses one, and each
 // takes long to compile.
 #define KERNELS(D, N)                                                                                                 \
     KERNEL(attention_forward_##D, const Number* query, const Number* key, const Number* value, const float* attn_mask, \
@@ -391,10 +490,10 @@ DEVICE void backward_key(const Number* query, const Number* key, const Number* v
 KERNELS(32, 8)
 #endif
 #if !defined WIDTH || WIDTH == 64
-KERNELS(64, 8)
+KERNELS(64, 4)
 #endif
 #if !defined WIDTH || WIDTH == 128
-KERNELS(128, 4) // sums of 128 channels leave registers for only half as many rows
+KERNELS(128, 4)
 #endif
 
 #endif

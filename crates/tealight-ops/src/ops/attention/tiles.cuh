@@ -24,7 +24,7 @@ struct Problem {
 
 // Whether the band (causal, window) lets query `row` read `key`.
 DEVICE bool may_read(const Problem& p, int row, int key) {
-    i64 distance = i64(row) + p.kv_len - p.q_len - key;
+    int distance = row + (p.kv_len - p.q_len) - key;
     if (p.causal && distance < 0) return false;
     return p.window == 0 || (distance < 0 ? -distance : distance) < p.window;
 }

@@ -1,4 +1,4 @@
-//! A kernel with one thread per element; the gradient of v is a sum over rows.
+//! A kernel with one thread per pack of elements; the gradient of v is a sum over rows.
 
 use candle_core::{Result, Tensor};
 
@@ -21,7 +21,7 @@ pub(super) fn broadcast_add(x: &Tensor, v: &Tensor) -> Result<Tensor> {
 /// x + v, where v is broadcast over the leading axes. Both are contiguous.
 pub(crate) fn sum(x: &Tensor, v: &Tensor) -> Result<Buffer> {
     let mut y = Buffer::like(x)?;
-    Launch::elementwise(&KERNELS, "add_vector", [x, v], &mut y, x.elem_count())?
+    Launch::packwise(&KERNELS, "add_vector", [x, v], &mut y, x.elem_count())?
         .size(v.elem_count())
         .run()?;
     Ok(y)
@@ -31,6 +31,6 @@ pub(crate) fn sum(x: &Tensor, v: &Tensor) -> Result<Buffer> {
 pub(crate) fn repeated(v: &Tensor, n_rows: usize) -> Result<Buffer> {
     let (width, n) = (v.elem_count(), n_rows * v.elem_count());
     let mut y = Buffer::unwritten(n, v.dtype(), v.device())?;
-    Launch::elementwise(&KERNELS, "repeat_vector", [v], &mut y, n)?.size(width).run()?;
+    Launch::packwise(&KERNELS, "repeat_vector", [v], &mut y, n)?.size(width).run()?;
     Ok(y)
 }

@@ -73,7 +73,6 @@ KERNEL(cross_entropy_backward, const Number* logits, const i64* labels, const Wi
 // Grid: one block per row.
 KERNEL(hits, const Number* logits, const i64* labels, u32* count, i64 width) {
     logits += blockIdx.x * width;
-    SHARED i64 first_of_threads[1024];
     Wide max = -infinity();
     i64 first = width;
     for (i64 i = threadIdx.x; i < width; i += blockDim.x) {
@@ -84,12 +83,7 @@ KERNEL(hits, const Number* logits, const i64* labels, u32* count, i64 width) {
         }
     }
     Wide largest = block_max(max);
-    first_of_threads[threadIdx.x] = max == largest ? first : width;
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    first = width;
-    for (u32 thread = 0; thread < blockDim.x; thread++) {
-        if (first_of_threads[thread] < first) first = first_of_threads[thread];
-    }
-    if (labels[blockIdx.x] == first) atomicAdd(count, 1u);
+    // The smallest is minus the largest of the negatives; f32 holds every class below 2²⁴ exactly.
+    first = i64(-block_max(-Wide(max == largest ? first : width)));
+    if (threadIdx.x == 0 && labels[blockIdx.x] == first) atomicAdd(count, 1u);
 }

@@ -17,7 +17,7 @@ pub(super) fn look_up(table: &Tensor, ids: &Tensor, padding: Option<u32>) -> Res
     let (table, ids) = (table.contiguous()?, ids.to_dtype(DType::I64)?.contiguous()?);
     let total = shape.elem_count();
     let mut y = Buffer::unwritten(total, table.dtype(), table.device())?;
-    Launch::elementwise(&KERNELS, "gather", [&table, &ids], &mut y, total)?
+    Launch::packwise(&KERNELS, "gather", [&table, &ids], &mut y, total)?
         .sizes([width, vocab_size])
         .run()?;
     record_saving(NAME, &[&table], y.value(shape), Saved::Nothing, move |_, _, gradient| {
@@ -61,7 +61,8 @@ fn scatter_add(
         .run()?;
     let mut dtable = Buffer::unwritten(vocab_size * width, gradient.dtype(), device)?;
     launch("scatter_add")?
-        .rows(vocab_size, width)
+        // Where an id has one position or none, few threads of a block have work.
+        .grid([vocab_size, 1, 1], if n > vocab_size { 512 } else { 128 })
         .read(gradient)?
         .read_buffers([&begins, &sorted])?
         .write(&mut dtable)?

@@ -4,13 +4,35 @@
 
 #include "backend/cuda/prelude.cuh"
 
+DEVICE Pack not_numbers() {
+    Pack pack;
+    UNROLL for (int j = 0; j < PACK; j++) pack.at[j] = narrow(not_a_number());
+    return pack;
+}
+
 // y[p] = table[ids[p]]. An id outside the table gives NaN: checking it on the host would synchronise with the device;
-// here the loss becomes NaN. Grid: one thread per element of y (n, width).
+// here the loss becomes NaN. Grid: one thread per pack of y (n, width).
 KERNEL(gather, const Number* table, const i64* ids, Number* y, i64 total, i64 width, i64 vocab_size) {
-    i64 i = element();
+    i64 i = PACK * element();
     if (i >= total) return;
-    i64 id = ids[i / width];
-    y[i] = id < 0 || id >= vocab_size ? narrow(not_a_number()) : table[id * width + i % width];
+    i64 row = i / width, column = i % width;
+    Pack pack;
+    if (column + PACK <= width) {
+        i64 id = ids[row];
+        if (id >= 0 && id < vocab_size) pack = load_pack(table + id * width, column, width);
+        else pack = not_numbers();
+    } else {
+        // The pack is in more than one row.
+        UNROLL for (int j = 0; j < PACK; j++) {
+            i64 id = i + j < total ? ids[row] : 0;
+            pack.at[j] = id < 0 || id >= vocab_size ? narrow(not_a_number()) : table[id * width + column];
+            if (++column == width) {
+                column = 0;
+                row++;
+            }
+        }
+    }
+    store_pack(y, i, total, pack);
 }
 
 // counts[id] = the number of positions with this id. The host clears the counts. Grid: one thread per position.
@@ -29,8 +51,14 @@ KERNEL(begin_ids, const u32* counts, u32* begins, u32* next, i64 vocab_size) {
     for (i64 id = first; id < last; id++) sum += counts[id];
     of_threads[threadIdx.x] = sum;
     __syncthreads();
-    u32 begin = 0;
-    for (u32 thread = 0; thread < threadIdx.x; thread++) begin += of_threads[thread];
+    // The sums over the threads up to each one, by doubling the number of threads that a sum spans.
+    for (u32 distance = 1; distance < blockDim.x; distance *= 2) {
+        u32 before = threadIdx.x >= distance ? of_threads[threadIdx.x - distance] : 0;
+        __syncthreads();
+        of_threads[threadIdx.x] += before;
+        __syncthreads();
+    }
+    u32 begin = of_threads[threadIdx.x] - sum;
     for (i64 id = first; id < last; id++) {
         begins[id] = next[id] = begin;
         begin += counts[id];
@@ -56,14 +84,40 @@ KERNEL(sort_ids, const i64* ids, const u32* begins, const u32* positions, u32* s
     sorted[begins[id] + before] = position;
 }
 
-// dtable[id] = Σ g[p] over the positions p with this id, in ascending order; 0 for id = padding (−1: none).
-// Grid: one block per id.
+// dtable[id] = Σ g[p] over the positions p with this id; 0 for id = padding (−1: none). A row of packs is summed by
+// n_groups groups of threads, each of which adds every n_groups-th position in ascending order; then the sums of the
+// groups are added in order. Grid: one block per id, of at most 512 threads.
 KERNEL(scatter_add, const Number* g, const u32* begins, const u32* sorted, Number* dtable, i64 width, i64 padding) {
-    i64 id = blockIdx.x;
+    SHARED Wide of_threads[512][PACK];
+    i64 id = blockIdx.x, n_packs = (width + PACK - 1) / PACK;
     u32 first = begins[id], last = id == padding ? first : begins[id + 1];
-    for (i64 column = threadIdx.x; column < width; column += blockDim.x) {
-        Wide sum = 0;
-        for (u32 j = first; j < last; j++) sum += wide(g[i64(sorted[j]) * width + column]);
-        dtable[id * width + column] = narrow(sum);
+    u32 across = n_packs < i64(blockDim.x) ? u32(n_packs) : blockDim.x, n_groups = blockDim.x / across;
+    u32 group = threadIdx.x / across;
+    for (i64 pack = threadIdx.x % across; pack - threadIdx.x % across < n_packs; pack += across) {
+        i64 column = PACK * pack;
+        Wide sum[PACK];
+        UNROLL for (int k = 0; k < PACK; k++) sum[k] = 0;
+        if (group < n_groups && column < width) {
+            // Eight at a time: their loads do not wait for one another.
+            for (u32 j = first + group; j < last; j += 8 * n_groups) {
+                Pack of_positions[8];
+                UNROLL for (int l = 0; l < 8; l++) {
+                    u32 place = j + l * n_groups;
+                    of_positions[l] = place < last ? load_pack(g + i64(sorted[place]) * width, column, width) : Pack{};
+                }
+                UNROLL for (int l = 0; l < 8; l++)
+                    UNROLL for (int k = 0; k < PACK; k++) sum[k] += wide(of_positions[l].at[k]);
+            }
+        }
+        UNROLL for (int k = 0; k < PACK; k++) of_threads[threadIdx.x][k] = sum[k];
+        __syncthreads();
+        if (group == 0 && column < width) {
+            Pack total;
+            for (u32 other = 1; other < n_groups; other++)
+                UNROLL for (int k = 0; k < PACK; k++) sum[k] += of_threads[other * across + threadIdx.x][k];
+            UNROLL for (int k = 0; k < PACK; k++) total.at[k] = narrow(sum[k]);
+            store_pack(dtable + id * width, column, width, total);
+        }
+        __syncthreads();
     }
 }

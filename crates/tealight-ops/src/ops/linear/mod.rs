@@ -56,7 +56,7 @@ pub fn linears<const N: usize>(x: &Tensor, maps: [Map<'_>; N]) -> Result<[Tensor
     let operands = operands(x, &maps)?;
     let results = dispatch!(match operands {
         Cpu(T) => all_on_cpu::<T>(x, &maps),
-        Cuda => maps.iter().map(|map| cuda::linear(x, *map)).collect(),
+        Cuda => cuda::linears(x, &maps),
         Reference => {
             maps.iter().map(|map| reference::linear(x, map.weight, map.bias)).collect()
         }

@@ -1,4 +1,4 @@
-//! Kernels with one block per row; the gradients of weight and bias are sums over rows.
+//! Kernels with one warp per row; the gradients of weight and bias are sums over rows.
 
 use candle_core::{D, Result, Tensor};
 
@@ -24,11 +24,11 @@ pub(super) fn normalise(
     let (mut y, mut means, mut scales) = (Buffer::like(&x)?, of_rows()?, of_rows()?);
     let is_centred = matches!(centre, Centre::Mean);
     Launch::new(&KERNELS, "norm_forward", &x)?
-        .rows(n_rows, width)
+        .warps(n_rows)
         .reads([&x, &weight])?
         .read_if(bias.as_ref())?
         .writes([&mut y, &mut means, &mut scales])?
-        .size(width)
+        .sizes([n_rows, width])
         .number(eps)
         .int(is_centred.into())
         .run()?;
@@ -37,11 +37,11 @@ pub(super) fn normalise(
         let (x, weight) = (&inputs[0], &inputs[1]);
         let mut dx = Buffer::like(x)?;
         Launch::new(&KERNELS, "norm_backward_x", x)?
-            .rows(n_rows, width)
+            .warps(n_rows)
             .reads([x, weight, gradient])?
             .read_buffers([&means, &scales])?
             .write(&mut dx)?
-            .size(width)
+            .sizes([n_rows, width])
             .int(is_centred.into())
             .run()?;
         let (n_parts, per_part) = sums::parts(n_rows);

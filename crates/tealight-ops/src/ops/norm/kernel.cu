@@ -3,49 +3,72 @@
 
 #include "backend/cuda/prelude.cuh"
 
-// y = (x − μ) r ⊙ weight + bias; bias may be null. Grid: one block per row.
+// y = (x − μ) r ⊙ weight + bias; bias may be null. Grid: one warp per row.
 KERNEL(norm_forward, const Number* x, const Number* weight, const Number* bias, Number* y, Wide* means, Wide* scales,
-       i64 width, double eps, int centred) {
-    x += blockIdx.x * width;
-    y += blockIdx.x * width;
+       i64 n_rows, i64 width, double eps, int centred) {
+    i64 row = element() / 32, first = PACK * (threadIdx.x % 32);
+    if (row >= n_rows) return;
+    x += row * width;
+    y += row * width;
     Wide mean = 0, variance = 0;
     if (centred) {
-        for (i64 i = threadIdx.x; i < width; i += blockDim.x) mean += wide(x[i]);
-        mean = block_sum(mean) / Wide(width);
+        for (i64 i = first; i < width; i += 32 * PACK) {
+            Pack of_x = load_pack(x, i, width); // zeros beyond the row
+            UNROLL for (int j = 0; j < PACK; j++) mean += wide(of_x.at[j]);
+        }
+        mean = warp_sum(mean) / Wide(width);
     }
-    for (i64 i = threadIdx.x; i < width; i += blockDim.x) {
-        Wide distance = wide(x[i]) - mean;
-        variance += distance * distance;
+    for (i64 i = first; i < width; i += 32 * PACK) {
+        Pack of_x = load_pack(x, i, width);
+        UNROLL for (int j = 0; j < PACK; j++) {
+            Wide distance = i + j < width ? wide(of_x.at[j]) - mean : Wide(0);
+            variance += distance * distance;
+        }
     }
-    Wide scale = Wide(1) / sqrt(block_sum(variance) / Wide(width) + Wide(eps));
-    if (threadIdx.x == 0) {
-        means[blockIdx.x] = mean;
-        scales[blockIdx.x] = scale;
+    Wide scale = Wide(1) / sqrt(warp_sum(variance) / Wide(width) + Wide(eps));
+    if (threadIdx.x % 32 == 0) {
+        means[row] = mean;
+        scales[row] = scale;
     }
-    for (i64 i = threadIdx.x; i < width; i += blockDim.x) {
-        Wide y_i = (wide(x[i]) - mean) * scale * wide(weight[i]);
-        y[i] = narrow(bias ? y_i + wide(bias[i]) : y_i);
+    for (i64 i = first; i < width; i += 32 * PACK) {
+        Pack pack = load_pack(x, i, width), of_weight = load_pack(weight, i, width), of_bias = of_weight;
+        if (bias) of_bias = load_pack(bias, i, width);
+        UNROLL for (int j = 0; j < PACK; j++) {
+            Wide y_j = (wide(pack.at[j]) - mean) * scale * wide(of_weight.at[j]);
+            pack.at[j] = narrow(bias ? y_j + wide(of_bias.at[j]) : y_j);
+        }
+        store_pack(y, i, width, pack);
     }
 }
 
 // With h = g ⊙ weight and x̂ = (x − μ) r: dx = r (h − mean(h) − x̂ mean(h ⊙ x̂)), without mean(h) unless centred.
-// Grid: one block per row.
+// Grid: one warp per row.
 KERNEL(norm_backward_x, const Number* x, const Number* weight, const Number* g, const Wide* means, const Wide* scales,
-       Number* dx, i64 width, int centred) {
-    x += blockIdx.x * width;
-    g += blockIdx.x * width;
-    dx += blockIdx.x * width;
-    Wide mean = means[blockIdx.x], scale = scales[blockIdx.x], of_h = 0, of_products = 0;
-    for (i64 i = threadIdx.x; i < width; i += blockDim.x) {
-        Wide h = wide(g[i]) * wide(weight[i]);
-        of_h += h;
-        of_products += h * (wide(x[i]) - mean) * scale;
+       Number* dx, i64 n_rows, i64 width, int centred) {
+    i64 row = element() / 32, first = PACK * (threadIdx.x % 32);
+    if (row >= n_rows) return;
+    x += row * width;
+    g += row * width;
+    dx += row * width;
+    Wide mean = means[row], scale = scales[row], of_h = 0, of_products = 0;
+    for (i64 i = first; i < width; i += 32 * PACK) {
+        // Beyond the row, h is 0.
+        Pack of_x = load_pack(x, i, width), of_g = load_pack(g, i, width), of_weight = load_pack(weight, i, width);
+        UNROLL for (int j = 0; j < PACK; j++) {
+            Wide h = wide(of_g.at[j]) * wide(of_weight.at[j]);
+            of_h += h;
+            of_products += h * (wide(of_x.at[j]) - mean) * scale;
+        }
     }
-    of_h = centred ? block_sum(of_h) / Wide(width) : Wide(0);
-    of_products = block_sum(of_products) / Wide(width);
-    for (i64 i = threadIdx.x; i < width; i += blockDim.x) {
-        Wide h = wide(g[i]) * wide(weight[i]), normalised = (wide(x[i]) - mean) * scale;
-        dx[i] = narrow(scale * (h - of_h - normalised * of_products));
+    of_h = centred ? warp_sum(of_h) / Wide(width) : Wide(0);
+    of_products = warp_sum(of_products) / Wide(width);
+    for (i64 i = first; i < width; i += 32 * PACK) {
+        Pack pack = load_pack(x, i, width), of_g = load_pack(g, i, width), of_weight = load_pack(weight, i, width);
+        UNROLL for (int j = 0; j < PACK; j++) {
+            Wide h = wide(of_g.at[j]) * wide(of_weight.at[j]), normalised = (wide(pack.at[j]) - mean) * scale;
+            pack.at[j] = narrow(scale * (h - of_h - normalised * of_products));
+        }
+        store_pack(dx, i, width, pack);
     }
 }
 
