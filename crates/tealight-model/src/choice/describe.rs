@@ -49,6 +49,8 @@ pub enum Shape {
     },
     /// A table of settings.
     Table(Vec<Field>),
+    /// A table of settings, or the value of the first of them alone.
+    TableOrFirst(Vec<Field>),
     /// A table with `kind`, or the name of a kind.
     Choice(Alternatives),
 }

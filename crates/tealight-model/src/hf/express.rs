@@ -139,6 +139,11 @@ impl Model {
 }
 
 impl Expressed {
+    /// The class of `transformers`.
+    pub fn architecture(&self) -> &str {
+        self.config["architectures"][0].as_str().unwrap_or_default()
+    }
+
     /// The encoder alone, without its language-model head: `BertModel` for `BertForMaskedLM`.
     #[must_use]
     pub fn without_head(mut self) -> Self {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::RunConfig;
@@ -19,6 +20,8 @@ const EXEMPT: [&str; 8] = [
     "distributed.shard_optimizer",
     "distributed.transport",
 ];
+const WRITTEN: &str = "invariant: what was read from text can be written as text";
+
 /// A setting that differs between two configurations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
@@ -58,16 +61,23 @@ impl RunConfig {
 
     /// All settings of `other` that are not as here, sorted by key.
     pub(crate) fn differences(&self, other: &Self) -> Vec<Difference> {
-        let (mut before, mut now) = (settings(self), settings(other));
-        let keys: BTreeSet<String> = before.keys().chain(now.keys()).cloned().collect();
-        keys.into_iter()
-            .map(|key| Difference { before: before.remove(&key), now: now.remove(&key), key })
-            .filter(|Difference { before, now, .. }| before != now)
-            .collect()
+        Difference::all(settings(self), settings(other))
     }
 }
 
 impl Difference {
+    /// All settings, by dotted key, that are not the same in both, sorted by key.
+    pub(crate) fn all(
+        mut before: BTreeMap<String, Value>,
+        mut now: BTreeMap<String, Value>,
+    ) -> Vec<Self> {
+        let keys: BTreeSet<String> = before.keys().chain(now.keys()).cloned().collect();
+        keys.into_iter()
+            .map(|key| Self { before: before.remove(&key), now: now.remove(&key), key })
+            .filter(|Self { before, now, .. }| before != now)
+            .collect()
+    }
+
     /// `` `training.steps` = 7, not 6 ``
     pub(crate) fn describe_difference(&self) -> String {
         format!(
@@ -98,12 +108,17 @@ impl fmt::Display for Difference {
 
 /// All settings, by dotted key.
 fn settings(config: &RunConfig) -> BTreeMap<String, Value> {
-    let written = "invariant: what was read from text can be written as text";
-    let mut settings = BTreeMap::new();
-    flatten("", serde_json::to_value(config).expect(written), &mut settings);
+    let mut settings = flat(config);
     // Left out of the whole if it is the default.
-    let distributed = serde_json::to_value(&config.distributed).expect(written);
+    let distributed = serde_json::to_value(&config.distributed).expect(WRITTEN);
     flatten("distributed", distributed, &mut settings);
+    settings
+}
+
+/// Settings by dotted key.
+pub(crate) fn flat(table: &impl Serialize) -> BTreeMap<String, Value> {
+    let mut settings = BTreeMap::new();
+    flatten("", serde_json::to_value(table).expect(WRITTEN), &mut settings);
     settings
 }
 

@@ -8,13 +8,14 @@
 //! file, with defaults and overrides written out, is saved with the run.
 
 mod compare;
+mod init_from;
 pub(crate) mod limits;
 pub mod memory;
 mod notes;
 pub mod reference;
 pub mod schema;
 
-use std::path::{PathBuf, absolute};
+use std::path::absolute;
 
 use candle_core::{DType, Device};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,9 @@ use tealight_model::{Activations, ModelConfig, names};
 use tealight_ops::ProductPrecision;
 
 pub use compare::Difference;
+pub(crate) use compare::flat;
+pub use init_from::InitFrom;
+pub(crate) use init_from::is_in;
 
 pub use crate::settings::{ConfigError, ConfigSource, DroppedKey, to_resolved_toml};
 
@@ -80,9 +84,10 @@ whole_file! {
         #[serde(default)]
         pub seed: u64,
         /// A run, a checkpoint, or an exported or Hugging Face folder whose parameters the model starts from; random
-        /// when absent. Settings of `[model]` and `[task]` that the file leaves out are taken from there.
+        /// when absent. Settings of `[model]` and `[task]` that the file leaves out are taken from there. Those that it
+        /// has must be the same, unless the table `{ path, allow }` names them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub init_from: Option<PathBuf>,
+        pub init_from: Option<InitFrom>,
         /// `[model]`: the transformer.
         #[serde(default)]
         pub model: ModelConfig,
@@ -264,9 +269,14 @@ settings! {
 }
 
 impl RunConfig {
+    /// The configuration in `source`. The error about a key that stands at a wrong place names its place.
+    pub fn from_source(source: &ConfigSource) -> Result<Self, ConfigError> {
+        source.deserialize_with(|key| reference::similar_keys(key).into_iter().next())
+    }
+
     /// Makes paths absolute, so that a run can be resumed from another directory.
     pub fn absolute_paths(&mut self) -> Result<()> {
-        if let Some(path) = &mut self.init_from {
+        if let Some(InitFrom { path, .. }) = &mut self.init_from {
             // A run outlives the model that it began with, which need not be there.
             if let Ok(found) = HubCache::of_environment().locate(path) {
                 *path = found;

@@ -157,7 +157,9 @@ fn search_shape(
     found: &mut Vec<Entry>,
 ) {
     match shape {
-        Shape::Table(fields) => search(fields, segments, place, found),
+        Shape::Table(fields) | Shape::TableOrFirst(fields) => {
+            search(fields, segments, place, found);
+        }
         Shape::List { item, .. } => search_shape(item, field, segments, place, found),
         Shape::Choice(choice) => {
             if segments == ["kind"] {
@@ -188,7 +190,7 @@ fn list(fields: &[Field], table: &str, keys: &mut BTreeSet<String>) {
 
 fn list_shape(shape: &Shape, key: &str, keys: &mut BTreeSet<String>) {
     match shape {
-        Shape::Table(fields) => list(fields, key, keys),
+        Shape::Table(fields) | Shape::TableOrFirst(fields) => list(fields, key, keys),
         Shape::List { item, .. } => list_shape(item, key, keys),
         Shape::Choice(choice) => choice.kinds.iter().for_each(|kind| list(&kind.fields, key, keys)),
         _ => {}

@@ -109,6 +109,11 @@ fn shape(key: &str, shape: &Shape, definitions: &mut Definitions) -> Value {
             schema
         }
         Shape::Table(fields) => table(key, fields, None, definitions),
+        Shape::TableOrFirst(fields) => {
+            let first = fields.first().map(|field| self::shape(key, &field.shape, definitions));
+            let table = table(key, fields, None, definitions);
+            json!({ "oneOf": first.into_iter().chain([table]).collect::<Vec<_>>() })
+        }
         Shape::Choice(choice) => definitions.reference(key, choice),
     }
 }

@@ -4,17 +4,21 @@ pub mod card;
 mod generation;
 mod sentence;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use tealight_model::ModelSpec;
-use tealight_model::hf::{self, Expressed, SpecialIds};
+use tealight_model::hf::{self, Expressed};
 use tealight_model::onnx::{self, Cache};
+use tealight_model::{ModelSpec, SpecRecord};
 
-use crate::data::text::tokenizer::Tokenizer;
+use crate::config::RunConfig;
 use crate::error::{Error, Result};
 use crate::inference::labels::Labels;
+use crate::inference::readers::Readers;
 use crate::pipelines;
 use crate::storage::files;
+use crate::task::RowMeanings;
+use crate::trained::hugging_face::nearest;
 use crate::trained::{HfOrigin, TrainedModel, folder, preprocessor, tealight_folder};
 use card::{Card, Provenance};
 
@@ -43,6 +47,31 @@ const ONNX_MODEL: &str = "onnx/model.onnx";
 const LOAD_ONNX: &str =
     "python -c 'import onnxruntime; onnxruntime.InferenceSession(\"onnx/model.onnx\")'";
 
+/// The class of `transformers` for the model that a run with this configuration trains. `sizes` and `rows` are those of
+/// its task.
+///
+/// # Errors
+/// If there is none; the text gives all reasons.
+pub fn foreseen(
+    config: &RunConfig,
+    sizes: BTreeMap<String, u64>,
+    rows: RowMeanings<'_>,
+) -> std::result::Result<String, String> {
+    let (task, mut model) = (config.task.kind(), config.model.clone());
+    let record = SpecRecord { task: task.to_owned(), sizes, read_out: None };
+    let pad = rows.tokenizer.and_then(|tokenizer| tokenizer.special().pad);
+    let spec = config.task.settings().model_spec(record, pad);
+    let is_foreign = |spec: &ModelSpec| match spec {
+        ModelSpec::Forecaster(_) => false,
+        ModelSpec::Seq2Seq { .. } => rows.tokenizer.is_some(),
+        _ => true,
+    };
+    let spec = spec.filter(is_foreign).ok_or_else(|| format!("its task is \"{task}\""))?;
+    model.max_seq_len = model.max_seq_len.or(spec.seq_len());
+    let expressed = nearest(&model, &spec, rows.tokenizer, rows.labels)?;
+    Ok(expressed.architecture().to_owned())
+}
+
 impl TrainedModel {
     /// This model as one of `transformers`.
     ///
@@ -66,27 +95,8 @@ impl TrainedModel {
             let is_encoder = matches!(spec, ModelSpec::Encoder(_));
             return Ok(if is_encoder { expressed.without_head() } else { expressed });
         }
-        let special = self.readers.tokenizer.as_ref().map(Tokenizer::special);
-        let special = special.cloned().unwrap_or_default();
-        let pad = match spec {
-            // The tokens of its sources and targets are those of one tokenizer.
-            ModelSpec::Seq2Seq { .. } => special.pad,
-            spec => spec.pad_id(),
-        };
-        let ids = SpecialIds { pad, bos: special.begin, eos: special.end };
-        let outputs = match (spec, spec.read_out()) {
-            (ModelSpec::Encoder(_), _) => {
-                let reason = "its folder does not name the family of `transformers` that the encoder belongs to";
-                return Err(reason.to_owned());
-            }
-            (_, None) => None,
-            (_, Some(read_out)) => {
-                let labels = self.readers.labels.as_ref().ok_or("it has no labels")?;
-                Some(labels.for_hugging_face(read_out))
-            }
-        };
-        let expressed = hf::express(&self.config, spec, &ids, outputs.as_ref());
-        expressed.map_err(|error| error.to_string())
+        let Readers { tokenizer, labels, .. } = &self.readers;
+        nearest(&self.config, spec, tokenizer.as_ref(), labels.as_ref())
     }
 
     /// Writes the folder `to`.

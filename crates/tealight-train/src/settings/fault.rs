@@ -59,8 +59,13 @@ impl SettingFault {
         self.at(&node.span)
     }
 
-    /// The message and its place. `value_text` describes the innermost value.
-    pub(super) fn report(self, value_text: impl Fn(&Node) -> String) -> Report {
+    /// The message and its place. `value_text` describes the innermost value; `elsewhere` is the whole key of a setting
+    /// that is called like an unknown one.
+    pub(super) fn report(
+        self,
+        value_text: impl Fn(&Node) -> String,
+        elsewhere: impl Fn(&str) -> Option<String>,
+    ) -> Report {
         let Self { rule, span, node, mut path } = self;
         path.reverse();
         let node = node.as_deref();
@@ -69,7 +74,16 @@ impl SettingFault {
             None => "the configuration".to_string(),
         };
         let report = match rule {
-            Rule::UnknownKey(key, keys) => unknown_key(&key, keys, &path, node),
+            Rule::UnknownKey(key, keys) => {
+                let report = unknown_key(&key, keys, &path, node);
+                match elsewhere(&key) {
+                    // Such as `steps`, which is a key of `[training]`.
+                    Some(other) if path.is_empty() && suggest::similar(&key, keys).is_none() => {
+                        report.help(format!("did you mean `{other}`?"))
+                    }
+                    _ => report,
+                }
+            }
             Rule::UnknownKind(kind, kinds) => match node.and_then(Node::as_table) {
                 Some(_) => missing_key(&path, "kind").list("kinds", kinds),
                 None => unknown_kind(&kind, kinds, &path),

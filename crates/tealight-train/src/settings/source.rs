@@ -98,7 +98,17 @@ impl ConfigSource {
 
     /// Deserialises all settings. The types of `T` decide which keys and values are valid.
     pub fn deserialize<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
-        de::from_table(&self.table).map_err(|fault| self.fault(fault))
+        self.deserialize_with(|_| None)
+    }
+
+    /// [`Self::deserialize`]; `elsewhere` is the whole key of a setting that is called like an unknown one at the top.
+    pub(crate) fn deserialize_with<T: DeserializeOwned>(
+        &self,
+        elsewhere: impl Fn(&str) -> Option<String>,
+    ) -> Result<T, ConfigError> {
+        let fault =
+            |fault: SettingFault| self.error(fault.report(|node| self.shown(node), elsewhere));
+        de::from_table(&self.table).map_err(fault)
     }
 
     /// Deserialises the setting at a dotted `key` alone, as in `init_from`; `None` if it is not written.
@@ -132,7 +142,7 @@ impl ConfigSource {
     }
 
     fn fault(&self, fault: SettingFault) -> ConfigError {
-        self.error(fault.report(|node| self.shown(node)))
+        self.error(fault.report(|node| self.shown(node), |_| None))
     }
 
     fn error(&self, report: Report) -> ConfigError {

@@ -19,6 +19,10 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("max_position_embeddings", "max_seq_len"),
     ("learning_rate", "lr"),
     ("grad_clip", "max_grad_norm"),
+    // Training is counted in steps.
+    ("epochs", "steps"),
+    ("n_epochs", "steps"),
+    ("num_train_epochs", "steps"),
 ];
 
 /// Adds "did you mean …?" to a report about `typed` if one of the `names` is similar.

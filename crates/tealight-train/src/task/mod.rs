@@ -19,6 +19,7 @@ pub mod listops;
 pub mod masked_lm;
 pub(crate) mod metrics;
 pub mod report;
+mod rows;
 pub mod sample;
 mod scores;
 pub mod seq2seq;
@@ -34,13 +35,12 @@ use std::path::Path;
 use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
-use tealight_model::patches::Grid;
 use tealight_model::{Mode, ModelConfig, ModelSpec, ParamStore, Reads, SpecRecord, choice};
 
 use crate::data::DataFile;
 pub use crate::data::Split;
 use crate::data::weather::Score;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inference::attention_map::AttentionMap;
 use crate::inference::image_classifier::PictureMaps;
 use crate::inference::readers::Readers;
@@ -51,6 +51,7 @@ use crate::task::sample::Sample;
 pub use batch::Batch as LabelledBatch;
 pub use context::TaskContext;
 pub use illustration::{Captioned, Illustration};
+pub use rows::RowMeanings;
 
 /// Defines [`TaskConfig`] from its list, with the methods that need the type of the settings.
 macro_rules! tasks {
@@ -67,6 +68,17 @@ macro_rules! tasks {
             pub(crate) fn absolute_paths(&mut self) -> Result<()> {
                 match self {
                     $(Self::$variant(settings) => settings.absolute_paths()),+
+                }
+            }
+
+            /// Replaces the data by those in `data`, which a trained model is tested on: [`TaskContext::is_test`].
+            ///
+            /// # Errors
+            /// If the task draws its data.
+            pub fn test_on(&mut self, data: &Path) -> Result<()> {
+                let kind = self.kind();
+                match self {
+                    $(Self::$variant(settings) => settings.test_on(data, kind)),+
                 }
             }
 
@@ -114,6 +126,18 @@ pub trait TaskSettings: fmt::Debug {
     /// Which positions each stack of `model` reads, for `tealight doctor` to check its masks.
     fn reads(&self, model: &ModelConfig) -> Vec<Reads> {
         vec![model.reads()]
+    }
+
+    /// Replaces the data by those in `data`; `kind` is the name of the task.
+    ///
+    /// # Errors
+    /// If the task draws its data.
+    fn test_on(&mut self, data: &Path, kind: &str) -> Result<()> {
+        let message = format!(
+            "the task `{kind}` of this run draws its examples and reads none from `{}`",
+            data.display()
+        );
+        Err(Error::config(["task"], message))
     }
 
     /// The languages of texts that Tealight generates, as ISO 639 abbreviates them; none for other data.
@@ -267,9 +291,9 @@ pub trait Task: Sync {
     /// The longest sequence of inputs.
     fn seq_len(&self) -> usize;
 
-    /// Where the patches of a model of pictures are among its positions; `None` for other models.
-    fn grid(&self, _config: &ModelConfig) -> Option<Grid> {
-        None
+    /// What the rows of the parameters of a model stand for, which another model may initialise; by default nothing.
+    fn row_meanings(&self, _config: &ModelConfig) -> RowMeanings<'_> {
+        RowMeanings::default()
     }
 
     /// The memory that the model of this `config` needs; by default that of a single stack.

@@ -61,8 +61,9 @@ impl Texts {
     /// settings name one.
     pub(super) fn new(settings: TextSettings<'_>, context: &TaskContext<'_>) -> Result<Self> {
         let TextSettings { corpus, tokenizer, vocab_size, cache, spec, n_validation } = settings;
-        let TaskContext { seed, batch_size, device, kept, mut progress, .. } = *context;
-        let holdout = Holdout::new(seed, corpus.validation_share());
+        let TaskContext { seed, batch_size, device, kept, is_test, mut progress, .. } = *context;
+        let share = if is_test { 1. } else { corpus.validation_share() };
+        let holdout = Holdout::new(seed, share);
         let corpus = corpus.open(seed)?;
         let texts = || holdout.train_texts(&*corpus);
         let tokenizer = kept_or_trained(kept, tokenizer, texts)?;
@@ -70,8 +71,10 @@ impl Texts {
         let store = Arc::new(store);
         let special = tokenizer.special();
         let of = |split| Sequences::new(&store, holdout, split, spec, special, seed);
-        let (train, validation) = (of(Split::Train)?, of(Split::Validation)?);
-        let n_validation = validation.n().min(n_validation as u64);
+        let train = of(if is_test { Split::Validation } else { Split::Train })?;
+        let validation = of(Split::Validation)?;
+        let most = if is_test { u64::MAX } else { n_validation as u64 };
+        let n_validation = validation.n().min(most);
         let mut data_files = corpus.files();
         data_files.push(tokenizer_file(&tokenizer)?);
         Ok(Self {

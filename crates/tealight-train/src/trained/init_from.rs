@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 use candle_core::Tensor;
 use serde::Serialize;
@@ -12,10 +13,14 @@ use tealight_model::patches::interpolation::interpolated;
 use tealight_model::{ModelConfig, ModelSpec, ParamStore};
 
 use super::TrainedModel;
+use super::hugging_face::nearest;
+use super::rows::{RowMap, RowReport};
 use crate::error::{Error, Result};
 use crate::inference::image_classifier::Preprocessing;
 use crate::inference::labels::Objective;
+use crate::inference::readers::Readers;
 use crate::settings::{ConfigSource, to_resolved_toml};
+use crate::task::RowMeanings;
 
 /// Which parameters of a run were initialised from a trained model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,11 +31,16 @@ pub struct InitReport {
     pub fresh: Vec<String>,
     /// Parameters of the model that the run does not have.
     pub unused: Vec<String>,
+    /// Where the rows of tokens and labels are from, if the run has others than the model.
+    pub rows: Vec<RowReport>,
 }
 
 impl fmt::Display for InitReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} tensors", self.n_loaded)?;
+        for rows in &self.rows {
+            write!(f, "; {rows}")?;
+        }
         let lists = [("randomly initialised", &self.fresh), ("not used", &self.unused)];
         for (what, names) in lists {
             if !names.is_empty() {
@@ -47,14 +57,17 @@ const CAUSAL_LM: &str = "causal_lm";
 const CLASSIFY: &str = "classify";
 const IMAGES: &str = "images";
 
-/// How the names of the parameters of a classifier's head begin.
-const PICTURE_HEAD: &str = "classifier.";
+/// The parameters with a row for each token, in models of tokens.
+const TOKEN_ROWS: [&str; 3] = ["embedding.token.weight", "output.weight", "output.bias"];
+/// The parameters with a row for each label, in classifiers.
+const LABEL_ROWS: [&str; 2] = ["classifier.weight", "classifier.bias"];
 /// The table of learned positions.
 const POSITIONS: &str = "position.weight";
 
+/// What a run takes from a model.
 #[derive(Serialize)]
-struct Settings<'a> {
-    model: &'a ModelConfig,
+pub(super) struct Settings {
+    model: ModelConfig,
     #[serde(skip_serializing_if = "Option::is_none")]
     task: Option<Value>,
 }
@@ -63,7 +76,19 @@ impl TrainedModel {
     /// Fills in what `source` leaves out from this model: `[model]` and, for a task with a tokenizer, the
     /// tokenizer and the sizes of its vocabulary.
     pub fn fill_in(&self, source: ConfigSource) -> Result<ConfigSource> {
-        let kind = source.kind("task");
+        let mut settings = self.settings_for(source.kind("task"))?;
+        // Another tokenizer has another number of tokens.
+        let has_own_tokenizer = source.kind("task.tokenizer").is_some_and(|kind| kind != "file")
+            || source.value::<PathBuf>("task.tokenizer.path")?.is_some();
+        if let (true, Some(Value::Object(task))) = (has_own_tokenizer, &mut settings.task) {
+            task.remove("vocab_size");
+        }
+        let base = to_resolved_toml(&settings)?;
+        Ok(source.filled_in(&format!("the model in {}", self.origin.display()), &base)?)
+    }
+
+    /// The settings that a task of this kind takes from this model.
+    pub(super) fn settings_for(&self, kind: Option<&str>) -> Result<Settings> {
         let task = match kind {
             Some(IMAGES) => Some(self.picture_settings()?),
             Some(kind @ (MASKED_LM | CAUSAL_LM | CLASSIFY)) => Some(self.text_settings(kind)?),
@@ -83,16 +108,19 @@ impl TrainedModel {
             Some(IMAGES) => model.classifier,
             _ => None,
         };
-        let base = to_resolved_toml(&Settings { model: &model, task })?;
-        Ok(source.filled_in(&format!("the model in {}", self.origin.display()), &base)?)
+        Ok(Settings { model, task })
     }
 
-    /// Copies into `params` every parameter of the same name. `grid` is that of the patches of a model of pictures:
-    /// learned positions of another grid are interpolated. A head with another number of classes is left out.
+    /// Copies into `params` every parameter of the same name. `rows` are those of the run: tokens and labels take the
+    /// rows that they have here, and learned positions of another grid of patches are interpolated.
     ///
     /// # Errors
     /// If another parameter of the same name has another shape, or if no name is the same.
-    pub fn initialise(&self, params: &ParamStore, grid: Option<Grid>) -> Result<InitReport> {
+    pub fn initialise(&self, params: &ParamStore, rows: RowMeanings<'_>) -> Result<InitReport> {
+        let Readers { tokenizer, labels, .. } = &self.readers;
+        let tokens = rows.tokenizer.zip(tokenizer.as_ref());
+        let tokens = tokens.map(|(new, old)| RowMap::of_tokens(new, old)).transpose()?;
+        let labels = rows.labels.zip(labels.as_ref()).map(|(new, old)| RowMap::of_labels(new, old));
         let variables: BTreeMap<_, _> = params.iter().collect();
         let head = &self.classification_head;
         let has = |name: &String| self.weights.contains_key(name) || head.contains_key(name);
@@ -104,11 +132,20 @@ impl TrainedModel {
                 report.unused.push(name.clone());
                 continue;
             };
-            if variable.shape() != tensor.shape() && self.is_head_of_pictures(name) {
-                report.fresh.push(name.clone());
-                continue;
+            let of_rows = [(&TOKEN_ROWS[..], &tokens), (&LABEL_ROWS, &labels)];
+            let map = of_rows.into_iter().find(|(names, _)| names.contains(&name.as_str()));
+            let map = map.and_then(|(_, map)| map.as_ref());
+            let map = map.filter(|map| !map.is_identity || variable.shape() != tensor.shape());
+            let mapped = map.map(|map| map.apply(tensor, variable)).transpose()?.flatten();
+            if let (Some(map), true) = (map, mapped.is_some())
+                && !report.rows.contains(&map.report)
+            {
+                report.rows.push(map.report.clone());
             }
-            let tensor = self.fitted(name, tensor, grid)?;
+            let tensor = match mapped {
+                Some(tensor) => tensor,
+                None => self.fitted(name, tensor, rows.grid)?,
+            };
             if variable.shape() != tensor.shape() {
                 let (expected, actual) = (variable.shape().clone(), tensor.shape().clone());
                 let (origin, name) = ("model in `init_from`", name.clone());
@@ -137,14 +174,16 @@ impl TrainedModel {
             .map_err(|error| Error::config(["init_from"], format!("`init_from`: {error}")))
     }
 
-    /// Whether the number of classes decides the shape of this parameter.
-    fn is_head_of_pictures(&self, name: &str) -> bool {
-        matches!(self.spec, Some(ModelSpec::ImageClassifier(_))) && name.starts_with(PICTURE_HEAD)
-    }
-
-    /// The head that `transformers` puts on an encoder of this family.
+    /// The head that `transformers` puts on an encoder of this family, or of the family that this model could be
+    /// exported as.
     fn usual_classifier_head(&self) -> Option<ClassifierHead> {
-        self.hf.as_ref()?.family.classifier_head(&self.config)
+        let family = if let Some(hf) = &self.hf {
+            hf.family
+        } else {
+            let tokenizer = self.readers.tokenizer.as_ref();
+            nearest(&self.config, self.portable_spec()?, tokenizer, None).ok()?.family
+        };
+        family.classifier_head(&self.config)
     }
 
     /// The settings of a classifier that follow from the outputs of this one.

@@ -12,8 +12,11 @@
 
 pub mod folder;
 pub(crate) mod generation;
+pub(crate) mod hugging_face;
 mod init_from;
+mod meanings;
 pub(crate) mod preprocessor;
+mod rows;
 pub(crate) mod sentence;
 pub(crate) mod tealight_folder;
 mod weight_files;

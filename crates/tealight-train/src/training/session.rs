@@ -98,7 +98,8 @@ impl<T: Task> Session<T> {
 
     /// Copies the parameters of a trained model that have the same names (`init_from`).
     pub fn begin_with(&mut self, model: &TrainedModel) -> Result<InitReport> {
-        let initialised = model.initialise(&self.params, self.task.grid(&self.config.model))?;
+        let initialised =
+            model.initialise(&self.params, self.task.row_meanings(&self.config.model))?;
         self.params.refresh()?;
         if let Some(decay) = self.config.training.ema_decay {
             self.ema = Some(Ema::new(decay, self.params.iter().collect())?);

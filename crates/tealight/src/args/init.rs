@@ -9,6 +9,7 @@ Examples:
   tealight init --list
   tealight init weather/dotmod                        writes dotmod.toml
   tealight init classify --data reviews.csv           finds text and labels, chooses sizes
+  tealight init classify --data reviews.csv --from bert-base-uncased
   tealight init causal_lm --data books/ -o books.toml
   tealight init images --data photos/ -o - | tealight train - --name photos
 
@@ -23,11 +24,14 @@ pub(crate) struct Init {
     /// The file or folder with your data
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) data: Option<PathBuf>,
+    /// Start from this trained model: a run, or a folder or name of Hugging Face; its settings and tokenizer are left out
+    #[arg(long, value_name = "MODEL", requires = "data")]
+    pub(crate) from: Option<PathBuf>,
     /// The file to write, or `-` for standard output [default: the last part of TASK or NAME, with `.toml`]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// List the shipped configurations, each with a line of description
-    #[arg(long, conflicts_with_all = ["what", "data", "output", "force"])]
+    #[arg(long, conflicts_with_all = ["what", "data", "from", "output", "force"])]
     pub(crate) list: bool,
     /// With `--list`: print one JSON object
     #[arg(long, requires = "list")]

@@ -19,10 +19,11 @@ pub(crate) mod train;
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, ColorChoice, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use tealight_ops::ProductPrecision;
-use tealight_train::config::Precision;
+use tealight_train::config::{Precision, reference};
 
 use self::ablate::Ablate;
 use self::bench::{Bench, BenchEmbed, BenchFillMask, BenchProduct};
@@ -82,8 +83,32 @@ impl Arguments {
     /// for.
     pub(crate) fn of_process() -> Self {
         style::choose(color(std::env::args_os().skip(1)));
-        Self::parse()
+        Self::try_parse().unwrap_or_else(|error| with_setting(error).exit())
     }
+}
+
+/// The error about an unknown argument such as `--lr`, with the setting of the same name, if the command takes `--set`.
+fn with_setting(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    let typed = typed.trim_start_matches('-').replace('-', "_");
+    let takes_settings = |name: OsString| {
+        let command = Arguments::command();
+        let command = name.to_str().and_then(|name| command.find_subcommand(name));
+        command
+            .is_some_and(|command| command.get_arguments().any(|arg| arg.get_long() == Some("set")))
+    };
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+    if !is_unknown || !std::env::args_os().skip(1).any(takes_settings) {
+        return error;
+    }
+    let Some(key) = reference::similar_keys(&typed).into_iter().next() else { return error };
+    let unit =
+        if typed.contains("epoch") { "; training is counted in steps of one batch" } else { "" };
+    let tip = format!("`--set {key}=VALUE` overrides this setting of the configuration{unit}");
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    error
 }
 
 /// The value of `--color`, before the arguments are parsed; a value that is none is an error of the parser.
@@ -189,10 +214,9 @@ impl Command {
     /// The trained model or run whose outputs the command computes, for commands that compute those of one.
     pub(crate) fn model(&self) -> Option<&Path> {
         match self {
-            Self::Evaluate(Evaluate { run, .. }) | Self::Forecast(Forecast { run, .. }) => {
-                Some(&run.path)
-            }
-            Self::Attend(Attend { model, .. })
+            Self::Forecast(Forecast { run, .. }) => Some(&run.path),
+            Self::Evaluate(Evaluate { model, .. })
+            | Self::Attend(Attend { model, .. })
             | Self::Translate(Translate { model, .. })
             | Self::Classify(Classify { model, .. })
             | Self::Embed(Embed { model, .. })

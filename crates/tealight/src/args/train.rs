@@ -7,7 +7,7 @@ use clap_complete::engine::ArgValueCompleter;
 use tealight_train::config::Precision;
 
 use super::complete;
-use super::shared::{ConfigFile, TrainedRun, positive, precision};
+use super::shared::{ConfigFile, Model, positive, precision};
 use crate::system::device::DeviceName;
 
 #[derive(Args, Debug)]
@@ -19,6 +19,9 @@ pub(crate) struct Train {
     /// Override a setting: `--set model.n_heads=1` (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE", add = ArgValueCompleter::new(complete::setting))]
     pub(crate) overrides: Vec<String>,
+    /// Number of steps: `--set training.steps=N`. With the directory of a run: start a new run from its parameters
+    #[arg(long, value_name = "N", value_parser = positive::<u64>)]
+    pub(crate) steps: Option<u64>,
     /// Leave out files that cannot be read as pictures, and print how many: `--set task.data.skip_broken=true`
     #[arg(long)]
     pub(crate) skip_broken: bool,
@@ -54,10 +57,22 @@ pub(crate) struct Train {
     pub(crate) json: bool,
 }
 
+const EVALUATE_EXAMPLES: &str = "\
+Examples:
+  tealight evaluate runs/reviews                        the validation split of the run
+  tealight evaluate runs/reviews --data test.csv        labelled texts that it has not seen
+  tealight evaluate bert-base-uncased --data books.txt  a folder, or a name in Hugging Face's cache
+
+--data is in the form of the task: a file of texts with labels, texts, class folders or an archive of pictures, days.";
+
 #[derive(Args, Debug)]
+#[command(after_help = EVALUATE_EXAMPLES)]
 pub(crate) struct Evaluate {
     #[command(flatten)]
-    pub(crate) run: TrainedRun,
+    pub(crate) model: Model,
+    /// Score these data, all of them, instead of the validation split; a model that is no run needs them
+    #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub(crate) data: Option<PathBuf>,
     /// Number format: f32, tf32 (GPUs only), or bf16 (GPUs, and CPUs with bf16 instructions) [default: that of the run]
     #[arg(long, value_parser = precision)]
     pub(crate) precision: Option<Precision>,

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use candle_core::Device;
 use serde_json::json;
 use tealight_train::Session;
+use tealight_train::export::foreseen;
 use tealight_train::task::table::thousands;
 use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
 use tealight_train::training::preflight::{self, Finding};
@@ -46,6 +47,7 @@ impl TaskVisitor for Examination<'_> {
         }
         let mut findings = Findings { printed: !args.json, all: Vec::new() };
         findings.add(model(&session))?;
+        findings.add(export(&session))?;
         let resources = resources(&session)?;
         let is_enough = resources.is_fine;
         findings.add(resources)?;
@@ -107,6 +109,16 @@ fn model<T: Task>(session: &Session<T>) -> Finding {
     let n = thousands(session.params.n_parameters() as u64);
     let text = format!("{n} parameters, sequences of {}", session.task.seq_len());
     Finding { check: "model", is_fine: true, text }
+}
+
+/// Whether the trained model can be exported for `transformers`; if not, why.
+fn export<T: RegisteredTask>(session: &Session<T>) -> Finding {
+    let Session { task, config, .. } = session;
+    let text = match foreseen(config, task.sizes(), task.row_meanings(&config.model)) {
+        Ok(class) => format!("`transformers` has a class for it: {class}"),
+        Err(reason) => format!("for Tealight only: {reason}"),
+    };
+    Finding { check: "export", is_fine: true, text }
 }
 
 /// Memory and disk space.

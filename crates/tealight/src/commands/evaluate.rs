@@ -1,35 +1,115 @@
-//! `tealight evaluate RUN`: the report of a trained run.
+//! `tealight evaluate MODEL`: the report of a trained model, on the validation split of a run or on other data.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use candle_core::Device;
 use tealight_ops::with_product_precision;
+use tealight_train::run::RunDirectory;
 use tealight_train::task::{RegisteredTask, TaskVisitor};
 use tealight_train::trained::TrainedModel;
+use tealight_train::{Error, Session};
 
 use crate::args::train::Evaluate;
 use crate::charts::illustrations::save_of;
-use crate::runs::load::{Run, log_notes, with_task};
+use crate::runs::config::LoadedConfig;
+use crate::runs::load::{Run, log_notes, open_model, with_task};
 use crate::runs::number_format::NumberFormat;
 use crate::terminal::output::{log, print, print_indented_json, warn};
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
-    let mut run = Run::open(&args.run.path, &args.run.weights)?;
-    let precision = &mut run.loaded.config.training.precision;
+    let mut evaluated = Evaluated::open(args)?;
+    let (loaded, device) = evaluated.loaded();
+    let precision = &mut loaded.config.training.precision;
     *precision = args.precision.unwrap_or(*precision);
-    NumberFormat::for_device(*precision, args.run.weights.device).warn_if_replaced();
+    NumberFormat::for_device(*precision, args.model.weights.device).warn_if_replaced();
     let products = precision.of_products();
+    if let Some(data) = &args.data {
+        loaded.test_on(data)?;
+    }
     let weights =
         args.weights.as_deref().map(|folder| TrainedModel::open(folder, None)).transpose()?;
     weights.iter().for_each(log_notes);
-    let evaluation = Evaluation { run: &run, weights, json: args.json };
-    with_product_precision(products, || {
-        with_task(&run.loaded, &run.device, Some(&run.directory), evaluation)
-    })
+    let device = device.clone();
+    let evaluation = Evaluation { evaluated: &evaluated, weights, json: args.json };
+    let (loaded, run) = match &evaluated {
+        Evaluated::Run(run) => (&run.loaded, Some(&run.directory)),
+        Evaluated::Folder { loaded, .. } => (&**loaded, None),
+    };
+    with_product_precision(products, || with_task(loaded, &device, run, evaluation))
+}
+
+/// What is evaluated.
+enum Evaluated {
+    Run(Box<Run>),
+    /// An exported folder, or one of Hugging Face.
+    Folder {
+        loaded: Box<LoadedConfig>,
+        model: Box<TrainedModel>,
+        device: Device,
+    },
+}
+
+impl Evaluated {
+    /// A run is evaluated as it was trained; of a folder, the data must be given.
+    fn open(args: &Evaluate) -> Result<Self> {
+        let path = &args.model.path;
+        match RunDirectory::open(path) {
+            Ok(_) => return Ok(Self::Run(Box::new(Run::open(path, &args.model.weights)?))),
+            Err(error @ Error::NotARun { .. }) if args.data.is_none() => return Err(error.into()),
+            Err(Error::NotARun { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if args.weights.is_some() {
+            bail!("`--weights` needs a run, and `{}` is none", path.display());
+        }
+        let (model, device) = open_model(&args.model)?;
+        let loaded = Box::new(LoadedConfig::to_test(&model)?);
+        Ok(Self::Folder { loaded, model: Box::new(model), device })
+    }
+
+    fn loaded(&mut self) -> (&mut LoadedConfig, &Device) {
+        match self {
+            Self::Run(run) => (&mut run.loaded, &run.device),
+            Self::Folder { loaded, device, .. } => (loaded, device),
+        }
+    }
+
+    /// A session with the parameters.
+    fn session<T: RegisteredTask>(
+        &self,
+        task: T,
+        weights: Option<&TrainedModel>,
+    ) -> Result<Session<T>> {
+        match (self, weights) {
+            (Self::Run(run), Some(model)) => run.with_weights(task, &model.weights, &model.origin),
+            (Self::Run(run), None) => run.load(task),
+            (Self::Folder { loaded, model, device }, _) => {
+                let mut session = loaded.session(task, device)?;
+                let initialised = session.begin_with(model)?;
+                if let [name, ..] = &initialised.fresh[..] {
+                    bail!(
+                        "`{}` has no `{name}`: its head has not been trained, and has nothing to be scored",
+                        model.origin.display()
+                    );
+                }
+                Ok(session)
+            }
+        }
+    }
+
+    /// The path of the run or folder.
+    fn path(&self) -> &Path {
+        match self {
+            Self::Run(run) => run.directory.path(),
+            Self::Folder { model, .. } => &model.origin,
+        }
+    }
 }
 
 struct Evaluation<'a> {
-    run: &'a Run,
+    evaluated: &'a Evaluated,
     weights: Option<TrainedModel>,
     json: bool,
 }
@@ -38,22 +118,30 @@ impl TaskVisitor for Evaluation<'_> {
     type Output = Result<()>;
 
     fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
-        let session = match &self.weights {
-            Some(model) => self.run.with_weights(task, &model.weights, &model.origin)?,
-            None => self.run.load(task)?,
+        let session = self.evaluated.session(task, self.weights.as_ref())?;
+        let is_test = match self.evaluated {
+            Evaluated::Run(run) if !run.loaded.is_test => {
+                run.directory.manifest()?.check_data(&session.task.data_files())?;
+                false
+            }
+            _ => true,
         };
-        self.run.directory.manifest()?.check_data(&session.task.data_files())?;
         let report = session.task.report(&session.eval_model)?;
+        let path = self.evaluated.path();
         if let Some((name, loss)) = diverged(&report.metrics) {
-            let run = self.run.directory.path().display();
-            warn(&format!("`{run}`: {name} = {loss} is not finite, because the weights diverged"));
+            let path = path.display();
+            warn(&format!("`{path}`: {name} = {loss} is not finite, because the weights diverged"));
         }
         if self.json {
             print_indented_json(&report.values)?;
         } else {
             print(&report.to_string())?;
         }
-        let drawn = save_of(&report, self.run.directory.path())?;
+        if is_test {
+            log("scored on all of `--data`; its baselines know the same data");
+            return Ok(());
+        }
+        let drawn = save_of(&report, path)?;
         for path in drawn {
             log(&path.display().to_string());
         }

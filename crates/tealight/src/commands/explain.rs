@@ -74,7 +74,9 @@ fn of_field(field: &Field) -> Value {
             object["words"] = words.iter().map(|word| (word.name, word.summary)).collect();
         }
         Shape::Choice(choice) => object["kinds"] = choice.kinds.iter().map(of_kind).collect(),
-        Shape::Table(fields) => object["keys"] = fields.iter().map(of_field).collect(),
+        Shape::Table(fields) | Shape::TableOrFirst(fields) => {
+            object["keys"] = fields.iter().map(of_field).collect();
+        }
         _ => {}
     }
     object
@@ -192,6 +194,10 @@ fn type_name(shape: &Shape) -> String {
             format!("an array of {n}{of}")
         }
         Shape::Table(_) => "a table".to_owned(),
+        Shape::TableOrFirst(fields) => {
+            let first = fields.first().map_or_else(String::new, |first| type_name(&first.shape));
+            format!("{first}, or a table")
+        }
         Shape::Choice(_) => "a table with `kind`, or the name of a kind".to_owned(),
     }
 }
@@ -206,7 +212,7 @@ fn parts(shape: &Shape) -> String {
         Shape::Choice(choice) => {
             rows_of("kinds", &choice.kinds.iter().map(row_of_kind).collect::<Vec<_>>())
         }
-        Shape::Table(fields) => settings("keys", fields),
+        Shape::Table(fields) | Shape::TableOrFirst(fields) => settings("keys", fields),
         Shape::List { item, .. } if matches!(**item, Shape::Table(_)) => parts(item),
         _ => String::new(),
     }
@@ -316,6 +322,9 @@ fn sample(shape: &Shape) -> String {
             format!("[{}]", items.join(", "))
         }
         Shape::Table(_) => "{}".to_owned(),
+        Shape::TableOrFirst(fields) => {
+            fields.first().map_or(String::new(), |first| sample(&first.shape))
+        }
         Shape::Choice(choice) => {
             choice.kinds.first().map_or(String::new(), |kind| format!("{:?}", kind.name))
         }

@@ -9,6 +9,7 @@ use tealight_train::storage::files::replace;
 use tealight_train::task::TaskConfig;
 
 use crate::args::init::Init;
+use crate::runs::config::{InitModels, LoadedConfig};
 use crate::runs::origin::STDIN;
 use crate::shipped;
 use crate::starter;
@@ -20,7 +21,7 @@ pub(crate) fn run(args: &Init) -> Result<()> {
     let Some(what) = &args.what else {
         return if args.json { print_json(&list_as_json()) } else { print(&list()) };
     };
-    let text = text(what, args.data.as_deref())?;
+    let text = text(what, args.data.as_deref(), args.from.as_deref())?;
     if args.output.as_deref() == Some(Path::new(STDIN)) {
         return print(&text);
     }
@@ -53,10 +54,10 @@ fn list_as_json() -> Value {
 }
 
 /// The text of the configuration, which is read and checked.
-fn text(what: &str, data: Option<&Path>) -> Result<String> {
+fn text(what: &str, data: Option<&Path>, from: Option<&Path>) -> Result<String> {
     let is_task = TaskConfig::KINDS.iter().any(|kind| kind.name == what);
     let text = match (shipped::find(Path::new(what)), data) {
-        _ if is_task => starter::text(what, data)?,
+        _ if is_task => starter::text(what, data, from)?,
         (Some(shipped), None) => shipped.copy().to_owned(),
         (Some(shipped), Some(_)) => {
             let task = shipped.name.split('/').next().unwrap_or_default();
@@ -68,7 +69,10 @@ fn text(what: &str, data: Option<&Path>) -> Result<String> {
         (None, _) => return Err(unknown(what)),
     };
     let source = ConfigSource::parse(Path::new("<init>"), &text, &[])?;
-    let config: RunConfig = source.deserialize()?;
+    let config: RunConfig = match from {
+        None => source.deserialize()?,
+        Some(_) => LoadedConfig::from_source(source.clone(), &mut InitModels::new())?.config,
+    };
     let checked = config.validate().and_then(|()| config.task.settings().validate());
     checked
         .map_err(|error| at_its_place(error, &source))

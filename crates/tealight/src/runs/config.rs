@@ -7,8 +7,10 @@ use std::rc::Rc;
 
 use anyhow::{Error, Result, bail};
 use candle_core::Device;
+use serde_json::json;
+use tealight_model::ModelSpec;
 use tealight_train::Session;
-use tealight_train::config::{ConfigSource, Difference, RunConfig};
+use tealight_train::config::{ConfigSource, Difference, InitFrom, RunConfig};
 use tealight_train::run::RunDirectory;
 use tealight_train::task::Task;
 use tealight_train::trained::TrainedModel;
@@ -24,6 +26,8 @@ pub(crate) struct LoadedConfig {
     pub(crate) origin: Origin,
     /// The model of `init_from`; `None` for a run, which has all settings of that model.
     pub(crate) init_model: Option<Rc<TrainedModel>>,
+    /// Whether a trained model is tested on the data: all are held out.
+    pub(crate) is_test: bool,
 }
 
 /// A cache of `init_from` models, by path.
@@ -38,10 +42,10 @@ impl LoadedConfig {
 
     /// Opens the model of `init_from`, if there is one, and takes the settings that `source` omits from it.
     pub(crate) fn from_source(source: ConfigSource, init_models: &mut InitModels) -> Result<Self> {
-        let Some(path) = source.value::<PathBuf>("init_from")? else {
+        let Some(init_from) = source.value::<InitFrom>("init_from")? else {
             return Self::new(source, None);
         };
-        let model = match init_models.entry(path) {
+        let model = match init_models.entry(init_from.path) {
             Entry::Occupied(opened) => opened.get().clone(),
             Entry::Vacant(new) => {
                 let model = TrainedModel::open(new.key(), None).map_err(|error| {
@@ -52,7 +56,11 @@ impl LoadedConfig {
             }
         };
         let filled_in = model.fill_in(source.clone());
-        Self::new(filled_in.map_err(|error| at_its_place(error, &source))?, Some(model))
+        let filled_in = filled_in.map_err(|error| at_its_place(error, &source))?;
+        let loaded = Self::new(filled_in, Some(model.clone()))?;
+        let checked = model.check_settings(&loaded.config);
+        checked.map_err(|error| at_its_place(error, &loaded.source))?;
+        Ok(loaded)
     }
 
     /// Reads the resolved configuration of a run, with all defaults written out, and further `overrides`.
@@ -62,10 +70,61 @@ impl LoadedConfig {
         Self::new(ConfigSource::read(&directory.resolved_path(), overrides)?, None)
     }
 
+    /// The configuration of a new run with the settings of the run in `directory`, and further `overrides`, that starts from
+    /// its parameters.
+    pub(crate) fn from_parameters_of(
+        directory: &RunDirectory,
+        overrides: Vec<String>,
+    ) -> Result<Self> {
+        directory.manifest()?;
+        let Some(path) = directory.path().to_str() else {
+            bail!("`{}` is not UTF-8, as a configuration is", directory.path().display());
+        };
+        // JSON writes a string as TOML does.
+        let init_from = format!("init_from={}", serde_json::Value::from(path));
+        let overrides: Vec<String> = [init_from].into_iter().chain(overrides).collect();
+        let source = ConfigSource::read(&directory.resolved_path(), &overrides)?;
+        Self::from_source(source, &mut InitModels::new())
+    }
+
     fn new(source: ConfigSource, init_model: Option<Rc<TrainedModel>>) -> Result<Self> {
-        let mut config: RunConfig = source.deserialize()?;
+        let mut config = RunConfig::from_source(&source)?;
         config.absolute_paths().map_err(|error| at_its_place(error, &source))?;
-        Ok(Self { source, config, origin: Origin::File, init_model })
+        Ok(Self { source, config, origin: Origin::File, init_model, is_test: false })
+    }
+
+    /// The configuration of a run that could have trained `model`, without data: [`Self::test_on`] names them.
+    pub(crate) fn to_test(model: &TrainedModel) -> Result<Self> {
+        const MAX_SEQ_LEN: usize = 512;
+        let task = match &model.spec {
+            Some(ModelSpec::TextClassifier(_)) => "classify",
+            Some(ModelSpec::ImageClassifier(_)) => "images",
+            Some(ModelSpec::MaskedLm(_)) => "masked_lm",
+            Some(ModelSpec::CausalLm(_)) => "causal_lm",
+            _ => bail!(
+                "`{}` is {}: `evaluate --data` scores classifiers and language models",
+                model.origin.display(),
+                model.description()
+            ),
+        };
+        let more = if let ("images", Some(labels)) = (task, &model.readers.labels) {
+            // JSON writes a list of strings as TOML does.
+            format!("labels = {}", json!(labels.names()))
+        } else {
+            let len = model.config.max_seq_len.unwrap_or(MAX_SEQ_LEN).min(MAX_SEQ_LEN);
+            format!("seq_len = {len}")
+        };
+        let text = format!("task = {{ kind = \"{task}\", {more} }}\n");
+        let source = ConfigSource::parse(Path::new("<evaluate>"), &text, &[])?;
+        Self::new(model.fill_in(source)?, None)
+    }
+
+    /// Replaces the data by those in `data`, all of which are held out.
+    pub(crate) fn test_on(&mut self, data: &Path) -> Result<()> {
+        let tested = self.config.task.test_on(data);
+        tested.map_err(|error| at_its_place(error, &self.source))?;
+        self.is_test = true;
+        Ok(())
     }
 
     /// A session at step 0.

@@ -21,7 +21,7 @@ use crate::terminal::progress::Preparation;
 /// Builds the task of a configuration, loads its data, and passes it to `command`. Files that a run has `kept`, such as
 /// the tokenizer, are read from its directory.
 pub(crate) fn with_task<R>(
-    LoadedConfig { source, config, origin, .. }: &LoadedConfig,
+    LoadedConfig { source, config, origin, is_test, .. }: &LoadedConfig,
     device: &Device,
     kept: Option<&RunDirectory>,
     command: impl TaskVisitor<Output = Result<R>>,
@@ -31,6 +31,7 @@ pub(crate) fn with_task<R>(
     let bar = RefCell::new(Preparation::default());
     let context = TaskContext {
         kept: kept.map(RunDirectory::path),
+        is_test: *is_test,
         progress: &|stage, done| bar.borrow_mut().draw(stage, done),
         ..config.task_context(device)
     };

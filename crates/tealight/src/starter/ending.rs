@@ -11,7 +11,7 @@ pub(super) const BY_HEART: &str = "small data are soon learnt by heart";
 #[derive(Debug)]
 pub(super) struct Ending {
     /// The settings of AdamW, a line each.
-    pub(super) adamw: &'static str,
+    pub(super) adamw: String,
     pub(super) warmup_steps: u64,
     /// With its comment.
     pub(super) final_lr_ratio: (&'static str, &'static str),
@@ -19,6 +19,8 @@ pub(super) struct Ending {
     /// The comment behind `steps`, or an empty text.
     pub(super) passes: String,
     pub(super) batch_size: u64,
+    /// Further lines of `[training]`.
+    pub(super) training: &'static str,
     /// The comment behind `checkpoint.select`, or an empty text.
     pub(super) selects: &'static str,
 }
@@ -26,7 +28,7 @@ pub(super) struct Ending {
 impl Ending {
     /// The tables, after an empty line.
     pub(super) fn text(&self) -> String {
-        let Self { adamw, warmup_steps, steps, batch_size, .. } = self;
+        let Self { adamw, warmup_steps, steps, batch_size, training, .. } = self;
         let (ratio, meaning) = self.final_lr_ratio;
         let final_lr_ratio = commented(ratio, meaning);
         let commented_steps = commented(&steps.to_string(), &self.passes);
@@ -47,7 +49,7 @@ final_lr_ratio = {final_lr_ratio}
 steps = {commented_steps}
 batch_size = {batch_size}
 max_grad_norm = 1.0
-evaluate_every = {every}
+{training}evaluate_every = {every}
 
 [checkpoint]
 every = {every}

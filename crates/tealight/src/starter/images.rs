@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use tealight_train::data::survey::{PictureFiles, PictureFormat, pictures};
 
+use super::base::Base;
 use super::blocks::exported_as;
 use super::ending::{Ending, TO_ZERO};
 use super::{about, beginning, quoted};
@@ -15,10 +16,7 @@ const BATCH_SIZE: u64 = 32;
 pub(super) fn text(data: &Path, path: &str) -> Result<String> {
     let PictureFiles { format, n, height } = pictures(data)?;
     let (source, what, colour) = source(&format, path);
-    let n_pictures = about(n);
-    let title = format!(
-        "A model that tells the class of a picture, from about {n_pictures} pictures: {what}."
-    );
+    let title = title(n, &what);
     // Time grows with the square of the side.
     let (size, patch) = match height {
         Some(height) if height <= 20 => (16, 4),
@@ -33,7 +31,8 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
     };
     let steps = (epochs * n / BATCH_SIZE as f64).clamp(100., 20_000.) as u64;
     let ending = Ending {
-        adamw: "lr = 1e-3\nweight_decay = 0.05",
+        adamw: "lr = 1e-3\nweight_decay = 0.05".to_owned(),
+        training: "",
         warmup_steps: (steps / 20).max(1),
         final_lr_ratio: TO_ZERO,
         steps,
@@ -50,6 +49,22 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
         ending.text(),
     ];
     Ok(tables.concat())
+}
+
+/// The configuration of a classifier of the pictures in `data` that starts from `base`.
+pub(super) fn from_base(data: &Path, path: &str, base: &Base) -> Result<String> {
+    let PictureFiles { format, n, .. } = pictures(data)?;
+    let (source, what, _) = source(&format, path);
+    let task = format!("\n[task]\nkind = \"images\"\n\n[task.data]\n{source}");
+    let epochs = if n < 2_000. { 10 } else { 3 };
+    let ending = base.ending(n, epochs, "pictures").text();
+    Ok([base.beginning(&title(n, &what)), task, ending].concat())
+}
+
+/// What the model tells.
+fn title(n: f64, what: &str) -> String {
+    let n = about(n);
+    format!("A model that tells the class of a picture, from about {n} pictures: {what}.")
 }
 
 /// The tables of the task: the pictures, which become `size` pixels wide and high, and how they are varied.

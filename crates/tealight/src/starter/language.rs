@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use tealight_train::data::survey::{Corpus, corpus};
 
+use super::base::Base;
 use super::blocks::{LLAMA, MODERN_BERT, exported_as};
 use super::ending::{BY_HEART, Ending};
 use super::machine::{Data, Machine, Size};
@@ -34,16 +35,43 @@ pub(super) fn causal(data: &Path, path: &str) -> Result<String> {
     text(Objective::Causal, data, path)
 }
 
-/// The configuration of a language model.
-fn text(objective: Objective, data: &Path, path: &str) -> Result<String> {
+/// The configuration of a masked language model of the text in `data` that starts from `base`.
+pub(super) fn masked_from(data: &Path, path: &str, base: &Base) -> Result<String> {
+    from_base(Objective::Masked, data, path, base)
+}
+
+/// The configuration of a causal language model of the text in `data` that starts from `base`.
+pub(super) fn causal_from(data: &Path, path: &str, base: &Base) -> Result<String> {
+    from_base(Objective::Causal, data, path, base)
+}
+
+fn from_base(objective: Objective, data: &Path, path: &str, base: &Base) -> Result<String> {
     let found = corpus(data)?;
+    let seq_len = base.seq_len(SEQ_LEN);
+    let n_sequences = (found.bytes / BYTES_PER_TOKEN / seq_len as f64).max(1.);
+    let tables = [
+        base.beginning(&title(objective, &found)),
+        task(objective, seq_len),
+        texts(path, &documents(&found, objective)),
+        base.ending(n_sequences, 1, "sequences").text(),
+    ];
+    Ok(tables.concat())
+}
+
+/// What the model does, and the text that it learns from.
+fn title(objective: Objective, found: &Corpus) -> String {
     let (n_files, bytes) = (found.n_files, about(found.bytes));
     let files = if n_files == 1 { "file" } else { "files" };
     let what = match objective {
         Objective::Causal => "continues text",
         Objective::Masked => "fills masked words",
     };
-    let title = format!("A model that {what}, from {n_files} {files} with about {bytes}B of text.");
+    format!("A model that {what}, from {n_files} {files} with about {bytes}B of text.")
+}
+
+/// The configuration of a language model.
+fn text(objective: Objective, data: &Path, path: &str) -> Result<String> {
+    let found = corpus(data)?;
     let tokenizer = Tokenizer::for_corpus(&found, objective);
     let machine = Machine::this();
     let size = machine.size(Data {
@@ -53,7 +81,8 @@ fn text(objective: Objective, data: &Path, path: &str) -> Result<String> {
         batch_size: BATCH_SIZE,
     });
     let ending = Ending {
-        adamw: "lr = 2e-3\nweight_decay = 0.1",
+        adamw: "lr = 2e-3\nweight_decay = 0.1".to_owned(),
+        training: "",
         warmup_steps: (size.steps / 20).max(1),
         final_lr_ratio: ("0.1", "the learning rate decays to a tenth"),
         steps: size.steps,
@@ -62,9 +91,10 @@ fn text(objective: Objective, data: &Path, path: &str) -> Result<String> {
         selects: BY_HEART,
     };
     let tables = [
-        beginning(&title),
-        task(objective),
-        corpus_and_tokenizer(path, &documents(&found, objective), &tokenizer.text),
+        beginning(&title(objective, &found)),
+        task(objective, SEQ_LEN),
+        texts(path, &documents(&found, objective)),
+        format!("\n[task.tokenizer]                # trained on this text\n{}", tokenizer.text),
         model(objective, &size, &machine.reasons(&size)),
         ending.text(),
     ];
@@ -72,7 +102,7 @@ fn text(objective: Objective, data: &Path, path: &str) -> Result<String> {
 }
 
 /// The table of the task.
-fn task(objective: Objective) -> String {
+fn task(objective: Objective, seq_len: usize) -> String {
     let (kind, layout, reason) = match objective {
         Objective::Causal => {
             ("causal_lm", "stream", "training sequences begin anywhere in the text")
@@ -85,22 +115,20 @@ fn task(objective: Objective) -> String {
         r#"
 [task]
 kind = "{kind}"
-seq_len = {SEQ_LEN}                   # tokens that the model reads at once
+seq_len = {seq_len}                   # tokens that the model reads at once
 sequences = "{layout}"            # {reason}
 "#
     )
 }
 
-/// The tables of the text and of its tokens, of which `documents` and `tokenizer` are the last lines.
-fn corpus_and_tokenizer(path: &str, documents: &str, tokenizer: &str) -> String {
+/// The table of the text, of which `documents` are the last lines.
+fn texts(path: &str, documents: &str) -> String {
     format!(
         r#"
 [task.corpus]
 kind = "files"
 paths = [{path}]                # files, patterns such as "books/*.txt", and folders
-{documents}
-[task.tokenizer]                # trained on this text
-{tokenizer}"#
+{documents}"#
     )
 }
 

@@ -1,5 +1,6 @@
 //! Configurations to start from: what a user's data hold and what the machine can do, as a commented TOML file.
 
+mod base;
 mod blocks;
 mod ending;
 mod images;
@@ -14,12 +15,23 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::shipped;
+use base::Base;
 
-/// Writes the configuration of a task for a user's data, which it names by the text: their path in quotes.
-type Starter = fn(&Path, &str) -> Result<String>;
+/// Writes the configuration of a new model for a user's data, which it names by the text: their path in quotes.
+type New = fn(&Path, &str) -> Result<String>;
+/// The same for a trained model that learns further.
+type FromBase = fn(&Path, &str, &Base) -> Result<String>;
 
-/// The text of a configuration of a task. Tasks that generate their own data need none.
-pub(crate) fn text(task: &str, data: Option<&Path>) -> Result<String> {
+/// The configurations of a task.
+struct Starter {
+    new: New,
+    /// `None` if no model of this task learns further.
+    from_base: Option<FromBase>,
+}
+
+/// The text of a configuration of a task, of a new model or of one that starts `from` a trained one. Tasks that generate
+/// their own data need none.
+pub(crate) fn text(task: &str, data: Option<&Path>, from: Option<&Path>) -> Result<String> {
     let Some(data) = data else { return generated(task) };
     // Copied into the file as it was typed.
     let path = data
@@ -32,18 +44,25 @@ pub(crate) fn text(task: &str, data: Option<&Path>) -> Result<String> {
     let Some(starter) = starter(task) else {
         bail!("the task `{task}` generates its data: leave out `--data`");
     };
-    Ok(starter(data, &path)?.lines().map(aligned).collect())
+    let text = match (from, starter.from_base) {
+        (None, _) => (starter.new)(data, &path)?,
+        (Some(from), Some(write)) => write(data, &path, &Base::open(from)?)?,
+        (Some(_), None) => {
+            bail!("the task `{task}` starts from no trained model: leave out `--from`")
+        }
+    };
+    Ok(text.lines().map(aligned).collect())
 }
 
 /// `None` for a task that generates its data.
 fn starter(task: &str) -> Option<Starter> {
-    let starter: Starter = match task {
-        "weather" => weather::text,
-        "seq2seq" => pairs::text,
-        "masked_lm" => language::masked,
-        "causal_lm" => language::causal,
-        "classify" => labelled::text,
-        "images" => images::text,
+    let starter = match task {
+        "weather" => Starter { new: weather::text, from_base: None },
+        "seq2seq" => Starter { new: pairs::text, from_base: None },
+        "masked_lm" => Starter { new: language::masked, from_base: Some(language::masked_from) },
+        "causal_lm" => Starter { new: language::causal, from_base: Some(language::causal_from) },
+        "classify" => Starter { new: labelled::text, from_base: Some(labelled::from_base) },
+        "images" => Starter { new: images::text, from_base: Some(images::from_base) },
         _ => return None,
     };
     Some(starter)

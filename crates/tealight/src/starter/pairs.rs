@@ -25,7 +25,8 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
     };
     let steps = (epochs * n as u64 / BATCH_SIZE).max(200);
     let ending = Ending {
-        adamw: "lr = 2e-3\nbeta2 = 0.98\nweight_decay = 0.1",
+        adamw: "lr = 2e-3\nbeta2 = 0.98\nweight_decay = 0.1".to_owned(),
+        training: "",
         warmup_steps: tenth(steps),
         final_lr_ratio: TO_ZERO,
         steps,

@@ -32,7 +32,8 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
     let (d_model, n_layers, epochs) = if n < 5_000 { (16, 1, 30) } else { (64, 2, 10) };
     let steps = (epochs * n as u64 / BATCH_SIZE).clamp(100, 20_000);
     let ending = Ending {
-        adamw: "lr = 2e-3\nbeta2 = 0.98\nweight_decay = 0.1",
+        adamw: "lr = 2e-3\nbeta2 = 0.98\nweight_decay = 0.1".to_owned(),
+        training: "",
         warmup_steps: tenth(steps),
         final_lr_ratio: TO_ZERO,
         steps,

@@ -1,6 +1,6 @@
 //! `evaluate`: the table of any checkpoint.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::program::{Folder, Result};
 
@@ -112,4 +112,67 @@ fn a_long_window_is_sampled_and_says_so() -> Result {
     let stdout = folder.succeed(&args)?.stdout;
     assert!(stdout.contains("over 20,000 windows; standard error of the transformer"), "{stdout}");
     Ok(())
+}
+
+/// A model is scored on labelled data that it has not seen, from a run and from a folder.
+#[test]
+fn a_classifier_of_texts_is_scored_on_a_test_file() -> Result {
+    let folder = crate::classifying::trained()?;
+    folder.succeed(&["export", "runs/texts", "--to", "own", "--format", "tealight"])?;
+    folder.write("test.csv", "text,label\naa 1,first\nzz 2,last\nzzz 3,last\n")?;
+    // The texts of the training are not needed.
+    std::fs::remove_file(folder.path("texts.jsonl"))?;
+    let of = |model: &str| folder.json(&["evaluate", model, "--data", "test.csv", "--json"]);
+    let scores = of("runs/texts")?;
+    assert_eq!((&scores["n_texts"], &scores["accuracy"]), (&json!(3), &json!(1.0)), "{scores}");
+    assert_eq!(of("own")?, scores);
+    let table = folder.succeed(&["evaluate", "own", "--data", "test.csv"])?;
+    assert!(table.stdout.contains("label ╲ predicted"), "{}", table.stdout);
+    assert!(table.stderr.contains("scored on all of `--data`"), "{}", table.stderr);
+    folder.write("other.csv", "text,label\naa 1,first\nzz 2,unheard\n")?;
+    for model in ["runs/texts", "own"] {
+        let refused = ["evaluate", model, "--data", "other.csv"];
+        folder.refuse(&refused, &["other.csv`, line 3: ", "the label \"unheard\""])?;
+    }
+    folder.refuse(&["evaluate", "own"], &["`own`"])?;
+    folder.refuse(&["evaluate", "own", "--data", "nowhere.csv"], &["nowhere.csv"])
+}
+
+#[test]
+fn a_language_model_is_scored_on_other_texts() -> Result {
+    let folder = crate::languages::trained("masked")?;
+    folder.succeed(&["export", "runs/masked", "--to", "own"])?;
+    folder.write("other.txt", "It was sunny today.\n\nIt rained all day.\n\n".repeat(30))?;
+    let of = |model: &str| folder.json(&["evaluate", model, "--data", "other.txt", "--json"]);
+    let (of_run, of_folder) = (of("runs/masked")?, of("own")?);
+    assert!(of_run["loss"].as_f64().is_some_and(|loss| loss > 0.), "{of_run}");
+    assert!(of_folder["loss"].is_number(), "{of_folder}");
+    Ok(())
+}
+
+#[test]
+fn a_classifier_of_pictures_is_scored_on_class_folders() -> Result {
+    let folder = crate::picturing::trained()?;
+    let labels = folder.read_json("runs/shapes/labels.json")?;
+    for place in [0, 1] {
+        let class = labels["labels"][place].as_str().ok_or("a class")?;
+        std::fs::create_dir_all(folder.path(&format!("test/{class}")))?;
+        let picture = ["a.png", "b.png"][place];
+        std::fs::copy(folder.path(picture), folder.path(&format!("test/{class}/{picture}")))?;
+    }
+    let scores = folder.json(&["evaluate", "runs/shapes", "--data", "test", "--json"])?;
+    assert_eq!(scores["n_pictures"], json!(2), "{scores}");
+    folder.succeed(&["export", "runs/shapes", "--to", "own", "--format", "tealight"])?;
+    assert_eq!(folder.json(&["evaluate", "own", "--data", "test", "--json"])?, scores);
+    Ok(())
+}
+
+#[test]
+fn a_task_that_draws_its_examples_reads_none() -> Result {
+    let folder = Folder::new()?;
+    folder.write("lists.txt", "")?;
+    let short = ["--steps", "1", "--set", "schedule.warmup_steps=1", "-q", "--name", "lists"];
+    folder.succeed(&[&["train", "listops/small"], &short[..]].concat())?;
+    let refused = ["evaluate", "runs/lists", "--data", "lists.txt"];
+    folder.refuse(&refused, &["the task `listops` of this run draws its examples"])
 }

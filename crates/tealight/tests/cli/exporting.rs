@@ -36,7 +36,13 @@ fn an_encoder_decoder_that_is_exported_translates_as_before() -> Result {
 fn a_classifier_that_is_exported_classifies_and_begins_a_run() -> Result {
     let folder = trained("masked")?;
     train_classifier(&folder, "weather", "runs/masked")?;
-    folder.succeed(&["export", "runs/weather", "--to", "own"])?;
+    // Its head is that of the family of the first model, so that `transformers` has a class for it.
+    folder.succeed(&["export", "runs/weather", "--to", "hf"])?;
+    let architecture = json(&folder.read("hf/config.json")?)?["architectures"][0].clone();
+    assert_eq!(architecture, "BertForSequenceClassification");
+    let doctor = folder.succeed(&["doctor", "weather.toml"])?.stdout;
+    assert!(doctor.contains("`transformers` has a class for it: BertFor"), "{doctor}");
+    folder.succeed(&["export", "runs/weather", "--to", "own", "--format", "tealight"])?;
     let card = folder.read("own/README.md")?;
     assert!(card.contains("pipeline_tag: text-classification"), "{card}");
     assert!(card.contains("tealight classify FOLDER"), "{card}");

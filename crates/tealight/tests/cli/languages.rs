@@ -257,7 +257,99 @@ fn a_run_begins_with_another_model_whose_settings_it_takes_over() -> Result {
     folder.refuse(&["train", "further.toml"], &refused)?;
     let other =
         ["train", "further.toml", "--set", "init_from=elsewhere", "--set", "model.d_model=6"];
-    folder.refuse(&other, &["has shape", "should have"])?;
+    folder.refuse(&other, &["would mean something else", "`model.d_model` = 6, not"])?;
+    Ok(())
+}
+
+/// Parameters keep their meaning, or the configuration says which may not.
+#[test]
+fn settings_that_differ_from_the_first_model_are_refused_unless_they_are_allowed() -> Result {
+    let folder = trained("masked")?;
+    folder.write(
+        "further.toml",
+        "init_from = \"runs/masked\"\n[task]\nkind = \"masked_lm\"\nseq_len = 64\n[task.corpus]\n\
+         kind = \"diary\"\nn_documents = 40\nn_validation = 6\nn_days = 2\n[training]\nsteps = 1\n",
+    )?;
+    let train = |sets: &[&str]| {
+        let sets = sets.iter().flat_map(|&set| ["--set", set]);
+        let args: Vec<&str> = ["train", "further.toml"].into_iter().chain(sets).collect();
+        folder.run(&args)
+    };
+    let changes = ["model.n_heads=1", "model.attention.kind=aft_simple", "model.dropout=0.5"];
+    let outcome = train(&changes)?;
+    outcome.assert_refused(&[
+        "the parameters of `runs/masked` would mean something else",
+        "`model.attention.kind` = \"aft_simple\", not \"softmax\"; `model.n_heads` = 1, not 2",
+        "allow = [\"model.attention.kind\", \"model.n_heads\"] }` insists",
+        "further.toml",
+    ]);
+    assert!(!outcome.stderr.contains("dropout"), "{}", outcome.stderr);
+    let unknown = "init_from={ path = 'runs/masked', allow = ['model.heads'] }";
+    train(&[unknown])?.assert_refused(&["`init_from.allow` has `model.heads`"]);
+    let allow = "init_from={ path = 'runs/masked', allow = ['model.attention', 'model.n_heads'] }";
+    let outcome = train(&[&changes[..], &[allow]].concat())?;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stderr.contains("initialised from runs/masked"), "{}", outcome.stderr);
+    // A run is resumed with the settings that it has.
+    let run = "runs/further";
+    assert!(folder.read(&format!("{run}/resolved.toml"))?.contains("allow = [\"model.attention\""));
+    folder.succeed(&["train", run])?;
+    Ok(())
+}
+
+/// A run that has ended goes on as a new run.
+#[test]
+fn a_finished_run_is_trained_further_from_its_parameters() -> Result {
+    let folder = trained("masked")?;
+    let outcome =
+        folder.succeed(&["train", "runs/masked", "--steps", "3", "--set", "log.every=2"])?;
+    assert!(outcome.stderr.contains("initialised from runs/masked"), "{}", outcome.stderr);
+    let resolved = folder.read("runs/masked-2/resolved.toml")?;
+    assert!(resolved.contains("steps = 3\n") && resolved.contains("init_from = "), "{resolved}");
+    // The first run is as it was.
+    assert!(!folder.read("runs/masked/resolved.toml")?.contains("init_from"));
+    let changed = ["train", "runs/masked", "--set", "training.steps=9"];
+    folder.refuse(&changed, &["with `--steps N` it starts a new run from its parameters"])?;
+    folder.succeed(&["train", "masked.toml", "--steps", "1", "--name", "one"])?;
+    assert!(folder.read("runs/one/resolved.toml")?.contains("steps = 1\n"));
+    Ok(())
+}
+
+/// Arguments that other programs have are settings here.
+#[test]
+fn a_setting_that_is_no_argument_is_named() -> Result {
+    let folder = folder()?;
+    let refused = |args: &[&str], key: &str| {
+        folder.refuse(&[&["train", "masked.toml"], args].concat(), &[key])
+    };
+    refused(&["--lr", "3"], "`--set optimizer.lr=VALUE`")?;
+    refused(&["--epochs", "3"], "`--set training.steps=VALUE`")?;
+    refused(&["--set", "steps=3"], "did you mean `training.steps`?")?;
+    refused(&["--set", "epochs=3"], "did you mean `training.steps`?")?;
+    Ok(())
+}
+
+/// The rows of its embedding follow the tokens, not the ids.
+#[test]
+fn another_tokenizer_takes_the_rows_of_its_tokens() -> Result {
+    let folder = trained("masked")?;
+    let config = |kind: &str| {
+        format!(
+            "init_from = \"runs/masked\"\n[task]\nkind = \"masked_lm\"\nseq_len = 64\n[task.corpus]\n\
+             kind = \"diary\"\nn_documents = 40\nn_validation = 6\nn_days = 2\n[task.tokenizer]\n\
+             kind = \"{kind}\"\n[training]\nsteps = 1\n"
+        )
+    };
+    folder.write("char.toml", config("char"))?;
+    let log = folder.succeed(&["train", "char.toml"])?.stderr;
+    // The roles of special tokens are those of the first tokenizer; letters are its pieces.
+    assert!(log.contains("; tokens: 5 as in the model, "), "{log}");
+    assert!(log.contains(" from the mean of their pieces"), "{log}");
+    let sizes = folder.read_json("runs/char/manifest.json")?;
+    assert_ne!(
+        sizes["sizes"]["vocab_size"],
+        folder.read_json("runs/masked/manifest.json")?["sizes"]["vocab_size"]
+    );
     Ok(())
 }
 

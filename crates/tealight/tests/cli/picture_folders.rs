@@ -120,7 +120,13 @@ fn learned_positions_are_interpolated_for_pictures_of_another_size() -> Result {
     let sizes = folder.read_json("runs/large/manifest.json")?;
     assert_eq!(sizes["sizes"]["height"], json!(12), "{sizes}");
     // Without [CLS] there is no position for it.
-    let other = begin("other.toml", &task.replace("\"cls\"", "\"mean\""))?;
+    let mean = task.replace("\"cls\"", "\"mean\"");
+    let other = begin("other.toml", &mean)?;
+    assert!(other.contains("`task.read_out` = \"mean\", not \"cls\""), "{other}");
+    let allowed =
+        format!("init_from = {{ path = \"runs/shapes\", allow = [\"task.read_out\"] }}\n{mean}");
+    folder.write("other.toml", format!("{allowed}[training]{training}"))?;
+    let other = folder.run(&["train", "other.toml"])?.stderr;
     assert!(other.contains("`init_from`: positions of a model with 1 vectors before"), "{other}");
     let text = task.replace("kind = \"shapes\"", "kind = \"weather\"");
     assert!(begin("text.toml", &text)?.contains("error: "));

@@ -197,6 +197,41 @@ fn rows_that_training_refuses_are_named_when_a_configuration_is_written() -> Res
     Ok(())
 }
 
+/// A file that starts from a trained model leaves out what the model decides.
+#[test]
+fn a_configuration_that_starts_from_a_model_trains_and_exports() -> Result {
+    let folder = crate::languages::trained("masked")?;
+    let text = |n: usize| {
+        let word = ["sunny", "rainy"][n % 2];
+        format!("{{\"text\": \"Day {n} was {word}.\", \"label\": \"{word}\"}}\n")
+    };
+    folder.write("days.jsonl", (0..30).map(text).collect::<Vec<_>>().concat())?;
+    folder.write("days.txt", "It was sunny today.\n\nIt will rain tomorrow.\n\n".repeat(20))?;
+    for (task, data) in [("classify", "days.jsonl"), ("masked_lm", "days.txt")] {
+        folder.succeed(&["init", task, "--data", data, "--from", "runs/masked"])?;
+        let file = format!("{task}.toml");
+        let config = folder.read(&file)?;
+        assert!(!config.contains("[model") && !config.contains("[task.tokenizer"), "{config}");
+        assert!(config.contains("layer_lr_decay"), "{config}");
+        let log = folder
+            .succeed(&["train", &file, "--steps", "2", "--set", "schedule.warmup_steps=1"])?
+            .stderr;
+        assert!(log.contains("initialised from runs/masked"), "{log}");
+        folder.succeed(&["export", &format!("runs/{task}"), "--to", task, "--format", "hf"])?;
+    }
+    // The model reads 64 tokens at most.
+    assert!(folder.read("classify.toml")?.contains("seq_len = 16"));
+    assert!(folder.read("masked_lm.toml")?.contains("seq_len = 64"));
+    folder.refuse(
+        &["init", "weather", "--data", "days.txt", "--from", "runs/masked"],
+        &["the task `weather` starts from no trained model"],
+    )?;
+    folder.refuse(
+        &["init", "classify", "--data", "days.jsonl", "--from", "nowhere", "-o", "b.toml"],
+        &["cannot open `nowhere`"],
+    )
+}
+
 #[test]
 fn nothing_is_overwritten_unasked() -> Result {
     let folder = Folder::new()?;

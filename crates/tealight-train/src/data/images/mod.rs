@@ -81,10 +81,37 @@ impl Pictures {
         cache: impl FnOnce() -> Result<PathBuf>,
         progress: &mut dyn FnMut(Stage, Progress),
     ) -> Result<Self> {
+        let splits = |store: &_| Splits::new(store, source.validation(), seed);
+        let pictures = Self::split(source, labels, preparation, seed, splits, cache, progress)?;
+        pictures.check_classes()?;
+        Ok(pictures)
+    }
+
+    /// [`Self::open`] to test a trained model with these `labels`: all pictures are held out.
+    pub fn open_all(
+        source: &SourceConfig,
+        labels: &[String],
+        preparation: Preparation,
+        cache: impl FnOnce() -> Result<PathBuf>,
+        progress: &mut dyn FnMut(Stage, Progress),
+    ) -> Result<Self> {
+        let splits = |store: &_| Ok(Splits::all(store));
+        Self::split(source, Some(labels), preparation, 0, splits, cache, progress)
+    }
+
+    fn split(
+        source: &SourceConfig,
+        labels: Option<&[String]>,
+        preparation: Preparation,
+        seed: u64,
+        splits: impl FnOnce(&PictureStore) -> Result<Splits>,
+        cache: impl FnOnce() -> Result<PathBuf>,
+        progress: &mut dyn FnMut(Stage, Progress),
+    ) -> Result<Self> {
         let opened = source.open(seed)?;
         let options = Options { preparation, skips_broken: source.skips_broken() };
         let store = PictureStore::from_source(&*opened, options, cache, progress)?;
-        let splits = Splits::new(&store, source.validation(), seed)?;
+        let splits = splits(&store)?;
         let found = store.classes();
         let (labels, class_of) = match (opened.numbered_classes(), labels) {
             (Some(numbered), labels) => by_number(found, &numbered, labels)?,
@@ -101,9 +128,7 @@ impl Pictures {
             _ => None,
         };
         let files = opened.files();
-        let pictures = Self { store, splits, labels, class_of, files, shapes };
-        pictures.check_classes()?;
-        Ok(pictures)
+        Ok(Self { store, splits, labels, class_of, files, shapes })
     }
 
     /// Refuses a class that nothing is learnt of.

@@ -49,6 +49,12 @@ impl Splits {
         Ok(Self { train, validation, unused_share })
     }
 
+    /// All pictures, in both splits.
+    pub(super) fn all(store: &PictureStore) -> Self {
+        let all: Vec<u32> = (0..store.n()).map(|picture| picture as u32).collect();
+        Self { train: all.clone(), validation: all, unused_share: None }
+    }
+
     fn drawn(store: &PictureStore, share: f64, seed: u64) -> Result<Self> {
         let stream = Stream::new(seed, Purpose::Data).fork_name("images");
         let mut classes = vec![Vec::new(); store.classes().len()];

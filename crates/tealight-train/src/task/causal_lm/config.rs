@@ -47,6 +47,11 @@ impl TaskSettings for Config {
         validate_sizes(self.seq_len, self.n_validation)
     }
 
+    fn test_on(&mut self, data: &Path, _kind: &str) -> Result<()> {
+        self.corpus.read_only(data);
+        self.corpus.absolute_paths()
+    }
+
     fn absolute_paths(&mut self) -> Result<()> {
         absolute_paths(self.cache.as_mut(), &mut self.corpus, &mut self.tokenizer)
     }

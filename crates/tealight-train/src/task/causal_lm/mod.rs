@@ -30,7 +30,7 @@ use crate::task::context::TaskContext;
 use crate::task::report::Report;
 use crate::task::sample::Sample;
 use crate::task::text::{TextSettings, Texts};
-use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
+use crate::task::{Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings};
 
 /// The task: text as sequences of tokens.
 #[derive(Debug)]
@@ -132,6 +132,10 @@ impl Task for CausalLm {
 
     fn seq_len(&self) -> usize {
         self.config.seq_len
+    }
+
+    fn row_meanings(&self, _config: &ModelConfig) -> RowMeanings<'_> {
+        RowMeanings { tokenizer: Some(&self.texts.tokenizer), ..RowMeanings::default() }
     }
 
     fn estimate(&self, config: &ModelConfig) -> Estimate {

@@ -127,6 +127,12 @@ impl TaskSettings for Config {
         self.tokenizer.absolute_paths()
     }
 
+    fn test_on(&mut self, data: &Path, _kind: &str) -> Result<()> {
+        data.clone_into(&mut self.data.path);
+        self.data.validation_path = None;
+        absolute_path(&mut self.data.path)
+    }
+
     fn next_command(&self, run: &Path) -> String {
         format!("tealight classify {} \"…\"", run.display())
     }

@@ -54,7 +54,7 @@ impl Data {
         seed: u64,
         kept: Option<&Path>,
     ) -> Result<Self> {
-        let DataConfig { path, validation_path, text_pair, .. } = &config.data;
+        let DataConfig { path, validation_path, .. } = &config.data;
         let examples = read(PATH, path, config.data.fields(), config.objective)?;
         let mut files = vec![data_file(PATH, path, &examples)];
         let (train, validation) = match validation_path {
@@ -68,6 +68,37 @@ impl Data {
             None => split(examples, config.data.validation, seed)?,
         };
         let labels = labels(config, &train)?;
+        let splits =
+            Splits { train, validation, validation_path: validation_path.as_ref().unwrap_or(path) };
+        Self::encoded(config, seq_len, kept, labels, splits, files)
+    }
+
+    /// Reads the file of the training texts to test a trained model on: all of them are held out. Its labels and its
+    /// tokenizer are those in `kept` or in the settings.
+    pub(super) fn to_test(config: &Config, seq_len: usize, kept: Option<&Path>) -> Result<Self> {
+        let path = &config.data.path;
+        let examples = read(PATH, path, config.data.fields(), config.objective)?;
+        let files = vec![data_file(PATH, path, &examples)];
+        let labels = match (kept, &config.labels) {
+            (Some(run), None) => Labels::read(run)?,
+            _ => labels(config, &examples)?,
+        };
+        // The baselines, which learn from the training texts, learn from these.
+        let splits =
+            Splits { train: examples.clone(), validation: examples, validation_path: path };
+        Self::encoded(config, seq_len, kept, labels, splits, files)
+    }
+
+    /// Encodes the texts of both splits.
+    fn encoded(
+        config: &Config,
+        seq_len: usize,
+        kept: Option<&Path>,
+        labels: Labels,
+        Splits { train, validation, validation_path }: Splits<'_>,
+        mut files: Vec<DataFile>,
+    ) -> Result<Self> {
+        let DataConfig { path, text_pair, .. } = &config.data;
         let texts =
             train.iter().flat_map(|one| [Some(&one.text.text), one.text.text_pair.as_ref()]);
         let texts = texts.flatten().map(|text| Ok(text.clone()));
@@ -83,11 +114,19 @@ impl Data {
             // The first fault of the file, whichever thread finds one first.
             items.collect::<Vec<_>>().into_iter().collect()
         };
-        let mut held_out = items(&validation, validation_path.as_ref().unwrap_or(path))?;
+        let mut held_out = items(&validation, validation_path)?;
         held_out.sort_by_key(|item| std::cmp::Reverse(item.tokens.ids.len()));
         let train = items(&train, path)?;
         Ok(Self { train, validation: held_out, labels, encoder, files })
     }
+}
+
+/// The examples of both splits.
+struct Splits<'a> {
+    train: Vec<Example>,
+    validation: Vec<Example>,
+    /// The file of the latter.
+    validation_path: &'a Path,
 }
 
 /// The labels that the settings list, or those of the texts to train on.

@@ -38,7 +38,9 @@ use crate::task::metrics::{Metrics, by_name};
 use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::text::embedding_rows;
-use crate::task::{Evaluated, Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
+use crate::task::{
+    Evaluated, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
+};
 use data::{Data, Item, Target};
 
 /// The task: texts as token ids, with their targets.
@@ -60,14 +62,19 @@ impl TaskKind for Config {
     type Task = Classify;
 
     fn build(&self, context: &TaskContext<'_>) -> Result<Classify> {
-        let TaskContext { seed, batch_size, model, device, kept, .. } = *context;
+        let TaskContext { seed, batch_size, model, device, kept, is_test, .. } = *context;
         self.validate()?;
         if kept.is_none() {
             // Runs of versions that ignored these settings have them.
             model.refuse_vocabulary_output()?;
         }
         let required_len = model.required_len();
-        let data = Data::new(self, longest(self, required_len), seed, kept)?;
+        let seq_len = longest(self, required_len);
+        let data = if is_test {
+            Data::to_test(self, seq_len, kept)?
+        } else {
+            Data::new(self, seq_len, seed, kept)?
+        };
         let vocab_size = embedding_rows(&data.encoder.tokenizer, self.vocab_size)?;
         let order = ShuffledOrder::new(seed, data.train.len());
         let (config, device) = (self.clone(), device.clone());
@@ -187,6 +194,14 @@ impl Task for Classify {
 
     fn seq_len(&self) -> usize {
         self.config.seq_len
+    }
+
+    fn row_meanings(&self, _config: &ModelConfig) -> RowMeanings<'_> {
+        RowMeanings {
+            tokenizer: Some(&self.data.encoder.tokenizer),
+            labels: Some(self.labels()),
+            ..RowMeanings::default()
+        }
     }
 
     fn estimate(&self, config: &ModelConfig) -> Estimate {

@@ -83,6 +83,11 @@ impl Config {
 }
 
 impl TaskSettings for Config {
+    fn test_on(&mut self, data: &Path, _kind: &str) -> Result<()> {
+        self.data = SourceConfig::of_class_folders(data);
+        self.absolute_paths()
+    }
+
     fn validate(&self) -> Result<()> {
         check_label_smoothing(self.label_smoothing)?;
         if let Some(size) = self.size {

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::image_classifier::{ImageClassifier, ImageClassifierSpec};
-use tealight_model::patches::Grid;
 use tealight_model::{Mode, ModelConfig, ParamStore};
 
 pub use crate::data::images::augment;
@@ -35,7 +34,7 @@ use crate::task::context::TaskContext;
 use crate::task::metrics::by_name;
 use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
-use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
+use crate::task::{Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings};
 use batch::Batches;
 
 /// The task: pictures and their classes.
@@ -59,16 +58,22 @@ impl TaskKind for Config {
     type Task = Images;
 
     fn build(&self, context: &TaskContext<'_>) -> Result<Images> {
-        let TaskContext { seed, kept, progress, batch_size, model, device, .. } = *context;
+        let TaskContext { seed, kept, progress, batch_size, model, device, is_test, .. } = *context;
         self.validate()?;
-        let pictures = Pictures::open(
-            &self.data,
-            self.labels.as_deref(),
-            self.preparation(),
-            seed,
-            || folder(self.cache.as_deref()),
-            &mut |stage, done| progress(stage, done),
-        )?;
+        let cache = || folder(self.cache.as_deref());
+        let progress = &mut |stage, done| progress(stage, done);
+        let (labels, mut preparation) = (self.labels.as_deref(), self.preparation());
+        let pictures = if is_test {
+            if let Some(run) = kept {
+                let Preprocessing { height, width, colour, .. } = Preprocessing::read(run)?;
+                (preparation.size, preparation.colour) = (Some([height, width]), Some(colour));
+            }
+            let kept = kept.filter(|_| labels.is_none()).map(Labels::read).transpose()?;
+            let labels = labels.or(kept.as_ref().map(Labels::names)).unwrap_or_default();
+            Pictures::open_all(&self.data, labels, preparation, cache, progress)?
+        } else {
+            Pictures::open(&self.data, labels, preparation, seed, cache, progress)?
+        };
         let preprocessing = if let Some(run) = kept.filter(|run| Preprocessing::is_in(run)) {
             Preprocessing::read(run)?
         } else {
@@ -228,8 +233,9 @@ impl Task for Images {
         self.n_positions
     }
 
-    fn grid(&self, config: &ModelConfig) -> Option<Grid> {
-        self.model_spec().grid(config).ok()
+    fn row_meanings(&self, config: &ModelConfig) -> RowMeanings<'_> {
+        let grid = self.model_spec().grid(config).ok();
+        RowMeanings { labels: Some(&self.labels), grid, ..RowMeanings::default() }
     }
 
     fn estimate(&self, config: &ModelConfig) -> Estimate {

@@ -44,6 +44,11 @@ impl TaskSettings for Config {
         self.masking.validate()
     }
 
+    fn test_on(&mut self, data: &Path, _kind: &str) -> Result<()> {
+        self.corpus.read_only(data);
+        self.corpus.absolute_paths()
+    }
+
     fn absolute_paths(&mut self) -> Result<()> {
         absolute_paths(self.cache.as_mut(), &mut self.corpus, &mut self.tokenizer)
     }

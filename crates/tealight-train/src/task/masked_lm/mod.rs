@@ -37,7 +37,7 @@ use crate::task::context::TaskContext;
 use crate::task::report::Report;
 use crate::task::sample::Sample;
 use crate::task::text::{TextSettings, Texts};
-use crate::task::{Inputs, Loss, RegisteredTask, Task, TaskKind, TaskSettings};
+use crate::task::{Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings};
 
 /// The task: text as sequences of tokens, some of which are hidden.
 #[derive(Debug)]
@@ -205,6 +205,10 @@ impl Task for MaskedLm {
 
     fn seq_len(&self) -> usize {
         self.config.seq_len
+    }
+
+    fn row_meanings(&self, _config: &ModelConfig) -> RowMeanings<'_> {
+        RowMeanings { tokenizer: Some(&self.texts.tokenizer), ..RowMeanings::default() }
     }
 
     fn estimate(&self, config: &ModelConfig) -> Estimate {

@@ -76,6 +76,12 @@ settings! {
 }
 
 impl TaskSettings for Config {
+    fn test_on(&mut self, data: &Path, _kind: &str) -> Result<()> {
+        self.source = SourceConfig::File(FileConfig { path: data.to_owned() });
+        self.regime = Regime::Examples(Fixed::default());
+        self.absolute_paths()
+    }
+
     fn validate(&self) -> Result<()> {
         positive("task.window", self.window)?;
         at_most("task.window", self.window as u64, MAX_WINDOW)?;

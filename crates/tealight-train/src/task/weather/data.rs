@@ -35,15 +35,17 @@ pub(super) enum TrainingData {
 }
 
 impl Data {
-    /// Draws or reads the weather of `config`.
-    pub(super) fn new(config: &Config, seed: u64) -> Result<Self> {
-        let Some(generator) = config.source.build()? else { return Self::read(config, seed) };
+    /// Draws or reads the weather of `config`. With `is_test`, all examples of its file are held out.
+    pub(super) fn new(config: &Config, seed: u64, is_test: bool) -> Result<Self> {
+        let Some(generator) = config.source.build()? else {
+            return Self::read(config, seed, is_test);
+        };
         let (train, validation) = drawn(config, generator.as_ref(), seed)?;
         Ok(Self { generator: Some(generator), train, validation, file: None })
     }
 
     /// Reads the weather from a file.
-    fn read(config: &Config, seed: u64) -> Result<Self> {
+    fn read(config: &Config, seed: u64, is_test: bool) -> Result<Self> {
         let (SourceConfig::File(FileConfig { path }), Regime::Examples(fixed)) =
             (&config.source, &config.regime)
         else {
@@ -58,7 +60,12 @@ impl Data {
                 format!("`task.regime.n` = {n}, but the file holds {} examples", all.len());
             return Err(Error::config(["task.regime.n", "task.source.path"], message));
         }
-        let (train, validation) = split(&all.select(0..n), fixed, seed)?;
+        let (train, validation) = if is_test {
+            let order = ShuffledOrder::new(seed, all.len());
+            (TrainingData::Fixed { examples: all.clone(), order }, all)
+        } else {
+            split(&all.select(0..n), fixed, seed)?
+        };
         let file = DataFile::new("task.source.path", path, fingerprint(&sequences));
         Ok(Self { generator: None, train, validation, file: Some(file) })
     }
@@ -131,12 +138,12 @@ mod tests {
         };
         let fingerprint = |text: &str| {
             std::fs::write(file.path(), text).unwrap();
-            Data::new(&config, 17).unwrap().file.unwrap().fingerprint
+            Data::new(&config, 17, false).unwrap().file.unwrap().fingerprint
         };
         let before = fingerprint("RCSRC\n");
         assert_eq!(fingerprint("# the same\n\nRCSRC # days\n"), before);
         assert_ne!(fingerprint("RCSRR\n"), before);
-        assert!(Data::new(&Config::default(), 17).unwrap().file.is_none());
+        assert!(Data::new(&Config::default(), 17, false).unwrap().file.is_none());
     }
 
     #[test]

@@ -11,7 +11,9 @@ use crate::terminal::escape::shell_path;
 /// The configuration, and the run to resume.
 pub(super) fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDirectory>)> {
     let skip_broken = args.skip_broken.then(|| "task.data.skip_broken=true".to_owned());
-    let overrides: Vec<String> = args.overrides.iter().cloned().chain(skip_broken).collect();
+    let steps = args.steps.map(|steps| format!("training.steps={steps}"));
+    let overrides = args.overrides.iter().cloned().chain(skip_broken).chain(steps);
+    let overrides: Vec<String> = overrides.collect();
     let (origin, loaded, directory) = if args.config.is_dir() {
         let directory = RunDirectory::open(&args.config)?;
         if directory.path() != args.config {
@@ -20,6 +22,9 @@ pub(super) fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDir
                 args.config.display(),
                 shell_path(directory.path())
             );
+        }
+        if args.steps.is_some() {
+            return Ok((LoadedConfig::from_parameters_of(&directory, overrides)?, None));
         }
         if args.name.is_some() {
             bail!("`--name` cannot be used with a run's directory: a run keeps its name");
@@ -36,8 +41,9 @@ pub(super) fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDir
     };
     let than = format!(
         "{origin} has now, and a resumed run must keep them; restore these settings, or start a new run \
-         without --resume (`tealight train {}` continues this one with its own settings)",
-        shell_path(directory.path())
+         without --resume (`tealight train {path}` continues this one with its own settings; with `--steps N` it starts \
+         a new run from its parameters)",
+        path = shell_path(directory.path())
     );
     check_same_run(&directory, &loaded.config, &than)?;
     Ok((loaded, Some(directory)))

@@ -59,6 +59,12 @@ impl SourceConfig {
         }
     }
 
+    /// The class folders in `data`, or the archive of them that it is.
+    pub(crate) fn of_class_folders(data: &Path) -> Self {
+        let config = files::Config { path: data.to_owned(), ..files::Config::default() };
+        if data.is_dir() { Self::Folders(config) } else { Self::Archive(config) }
+    }
+
     /// Makes the paths absolute, so that a run can be resumed from another directory.
     pub(crate) fn absolute_paths(&mut self) -> Result<()> {
         match self {

@@ -53,6 +53,20 @@ impl CorpusConfig {
         }
     }
 
+    /// Replaces the documents by those in `data`, a file or folder, in the form that they have.
+    pub(crate) fn read_only(&mut self, data: &Path) {
+        let before = match self {
+            Self::Files(config) => config.clone(),
+            Self::Diary(_) => files::Config::default(),
+        };
+        *self = Self::Files(files::Config {
+            paths: vec![data.to_owned()],
+            validation_paths: Vec::new(),
+            validation_tail: None,
+            ..before
+        });
+    }
+
     /// Makes the paths absolute, so that a run can be resumed from another directory.
     pub fn absolute_paths(&mut self) -> Result<()> {
         match self {

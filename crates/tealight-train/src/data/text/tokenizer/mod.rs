@@ -269,6 +269,28 @@ impl Tokenizer {
         catch_panic(|| self.inner.decode(ids, skip)).map_err(Error::Tokenize)
     }
 
+    /// The text that a token stands for, without the mark of a continued word.
+    pub(crate) fn surface(&self, id: u32) -> Result<String> {
+        if let (ModelWrapper::WordPiece(model), Some(token)) =
+            (self.inner.get_model(), self.token(id))
+        {
+            let prefix = &*model.continuing_subword_prefix;
+            return Ok(token.strip_prefix(prefix).unwrap_or(&token).to_owned());
+        }
+        self.decode(&[id], Specials::Keep)
+    }
+
+    /// Whether a token of the same name stands for the same text at the same place of a word: whether both vocabularies
+    /// mark the same tokens, those that begin a word or those that continue it.
+    pub(crate) fn writes_like(&self, other: &Self) -> bool {
+        let mark = |tokenizer: &Self| match tokenizer.inner.get_model() {
+            ModelWrapper::WordPiece(model) => Some(model.continuing_subword_prefix.clone()),
+            ModelWrapper::WordLevel(_) => Some(String::new()),
+            ModelWrapper::BPE(_) | ModelWrapper::Unigram(_) => None,
+        };
+        mark(self) == mark(other)
+    }
+
     /// By id: whether the token begins a word. True for special tokens and, in a vocabulary of characters
     /// or bytes, for the space before a word.
     pub fn word_starts(&self) -> Vec<bool> {

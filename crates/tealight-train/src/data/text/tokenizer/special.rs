@@ -105,7 +105,7 @@ impl SpecialTokens {
     }
 
     /// The existing ids by the keys of `special_tokens_map.json`.
-    pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, u32)> {
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u32)> {
         let Self { pad, unknown, begin, end, mask } = *self;
         let by_role = Role::ALL.into_iter().zip([pad, unknown, begin, end, mask]);
         by_role.flat_map(|(role, id)| {
