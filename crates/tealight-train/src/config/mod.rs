@@ -348,7 +348,7 @@ pub(crate) mod tests {
             ("training.layer_lr_decay=0", "training.layer_lr_decay"),
             ("training.early_stopping.patience=0", "training.early_stopping.patience"),
             ("training.early_stopping.min_delta=-1", "training.early_stopping.min_delta"),
-            ("training.early_stopping.metric=f1", "training.early_stopping.direction"),
+            ("training.early_stopping.metric=glow", "training.early_stopping.direction"),
         ] {
             let error = config(&[typed]).validate().unwrap_err();
             let Error::Config(fault) = &error else { panic!("{error}") };

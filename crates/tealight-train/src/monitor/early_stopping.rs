@@ -17,8 +17,8 @@ settings! {
     pub struct Config {
         /// The metric that must improve.
         pub metric: String = "loss".into(),
-        /// Whether lower (`min`) or higher (`max`) values are better. If absent, lower values of `loss` and `nll`
-        /// and higher values of `accuracy`, `token_accuracy` and `exact_match` are better.
+        /// Whether lower (`min`) or higher (`max`) values are better. If absent, the name of the metric decides: lower
+        /// values of losses, errors and perplexities are better, higher ones of accuracies, F1 and correlations.
         pub direction: Option<Direction> = None,
         /// The run stops after this many evaluations in a row without improvement, at least 1.
         pub patience: u64 = 10,
@@ -40,22 +40,23 @@ impl Config {
 
     /// The configured direction or, if absent, the direction of a known metric.
     fn direction(&self) -> Result<Direction> {
-        match (self.direction, self.metric.as_str()) {
-            (Some(direction), _) => Ok(direction),
-            (None, "loss" | "nll") => Ok(Direction::Min),
-            (None, "accuracy" | "token_accuracy" | "exact_match") => Ok(Direction::Max),
-            (None, metric) => {
-                let key = "training.early_stopping.direction";
-                let of = "training.early_stopping.metric";
-                let message = format!(
-                    "`{key}` is missing: `{of}` = \"{metric}\" is none of `accuracy`, `exact_match`, \
-                     `loss`, `nll`, `token_accuracy`, and whether it should fall (\"min\") or rise (\"max\") is not known"
-                );
-                Err(Error::config([key, of], message))
-            }
-        }
+        self.direction.or_else(|| Direction::of_metric(&self.metric)).ok_or_else(|| {
+            let key = "training.early_stopping.direction";
+            let of = "training.early_stopping.metric";
+            let message = format!(
+                "`{key}` is missing: the name of `{of}` = \"{}\" does not say whether it should fall (\"min\") or rise \
+                 (\"max\")",
+                self.metric
+            );
+            Error::config([key, of], message)
+        })
     }
 }
+
+/// Parts of the names of metrics of which lower values are better.
+const FALLING: [&str; 8] = ["loss", "nll", "mse", "mae", "error", "perplexity", "bits", "entropy"];
+/// Parts of the names of metrics of which higher values are better.
+const RISING: [&str; 6] = ["accuracy", "exact_match", "f1", "correlation", "pearson", "spearman"];
 
 names! {
     /// Which values of a metric are better.
@@ -68,6 +69,16 @@ names! {
 }
 
 impl Direction {
+    /// Which values of the metric of this name are better; `None` if the name does not say so.
+    pub fn of_metric(name: &str) -> Option<Self> {
+        let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+        match (has(&FALLING), has(&RISING)) {
+            (true, false) => Some(Self::Min),
+            (false, true) => Some(Self::Max),
+            _ => None,
+        }
+    }
+
     /// The difference by which `value` is better than `other`; negative if it is worse.
     pub fn gain(self, value: f64, other: f64) -> f64 {
         match self {
@@ -225,7 +236,9 @@ mod tests {
         assert_eq!(bests("metric = 'nll'"), [true, false, true]);
         assert_eq!(bests(""), [true, false, true]);
         assert_eq!(bests("metric = 'loss'\ndirection = 'max'"), [true, true, false]);
-        let error = config("metric = 'f1'").validate().unwrap_err();
+        assert_eq!(bests("metric = 'macro_f1'"), [true, true, false]);
+        assert_eq!(bests("metric = 'mse'"), [true, false, true]);
+        let error = config("metric = 'glow'").validate().unwrap_err();
         let Error::Config(fault) = &error else { panic!("{error}") };
         assert_eq!(fault.keys[0], "training.early_stopping.direction");
         assert!(config("metric = 'f1'\ndirection = 'max'").validate().is_ok());

@@ -7,6 +7,7 @@ use tealight_model::ModelSpec;
 use tealight_model::models::classifier::{Classifier, ClassifierSpec};
 
 use super::{Pipeline, divided};
+use crate::data::survey::{self, Columns};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::Result;
 use crate::inference::attention_map::AttentionMap;
@@ -87,12 +88,28 @@ impl TextClassification {
         Ok(truncated.into_iter().filter(|&is_truncated| is_truncated).count())
     }
 
-    /// The texts of a `.jsonl` or `.csv` file, in the fields that the run of the model reads.
+    /// The texts of a `.jsonl` or `.csv` file, in the fields that the run of the model reads or, if the file has others,
+    /// in those that look like texts: then the name of the column is returned, too.
     ///
     /// # Errors
     /// If the file cannot be read, or a row has no text.
-    pub fn texts_of(&self, path: &Path) -> Result<Vec<Text>> {
-        classify::texts(path, &self.fields)
+    pub fn texts_of(&self, path: &Path) -> Result<(Vec<Text>, Option<String>)> {
+        let TextFields { text, text_pair } = self.fields.clone();
+        let wanted = Columns { text: Some(text), text_pair, label: None };
+        // What is wrong with the file is told when its texts are read.
+        let found = survey::texts(path, &wanted).unwrap_or(wanted);
+        let text = found.text.unwrap_or_else(|| self.fields.text.clone());
+        let other = Some(text.clone()).filter(|text| *text != self.fields.text);
+        let fields = TextFields { text, text_pair: found.text_pair };
+        Ok((classify::texts(path, &fields)?, other))
+    }
+
+    /// The rows of the file at `path`, whose texts are `classified`, each with its labels and probabilities.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has columns of their names.
+    pub fn annotated(&self, path: &Path, classified: &[Classified]) -> Result<Vec<u8>> {
+        classify::annotated(path, self.objective(), classified)
     }
 
     /// The attention maps of a text.

@@ -23,7 +23,7 @@ pub struct TaskContext<'a> {
     pub fixed_shapes: bool,
     /// The directory of a run whose files are used, such as its tokenizer.
     pub kept: Option<&'a Path>,
-    /// Whether a trained model is tested on the data: all examples are held out, and no model is trained.
+    /// Whether a trained model is tested on the data: both splits are all examples, and nothing is trained.
     pub is_test: bool,
     /// Is called while a corpus is read and tokenised.
     pub progress: &'a dyn Fn(Stage, Progress),

@@ -74,7 +74,7 @@ macro_rules! tasks {
             /// Replaces the data by those in `data`, which a trained model is tested on: [`TaskContext::is_test`].
             ///
             /// # Errors
-            /// If the task draws its data.
+            /// If the task has no test data.
             pub fn test_on(&mut self, data: &Path) -> Result<()> {
                 let kind = self.kind();
                 match self {
@@ -131,10 +131,10 @@ pub trait TaskSettings: fmt::Debug {
     /// Replaces the data by those in `data`; `kind` is the name of the task.
     ///
     /// # Errors
-    /// If the task draws its data.
+    /// By default, that the task has no test data.
     fn test_on(&mut self, data: &Path, kind: &str) -> Result<()> {
         let message = format!(
-            "the task `{kind}` of this run draws its examples and reads none from `{}`",
+            "`evaluate --data` scores no models of the task `{kind}`: `{}` is not read",
             data.display()
         );
         Err(Error::config(["task"], message))
@@ -173,12 +173,12 @@ pub trait TaskSettings: fmt::Debug {
         &[]
     }
 
-    /// Reads the data as training does, and tells the first fault; by default nothing is read.
+    /// Reads the data as training does: what a user should know about them, a line each. By default nothing is read.
     ///
     /// # Errors
-    /// The fault.
-    fn check_data(&self) -> Result<()> {
-        Ok(())
+    /// The first fault.
+    fn check_data(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
     }
 
     /// The scores of the best possible model, where a rule that draws the data decides them.

@@ -76,6 +76,13 @@ pub(super) fn macro_f1(labels: &[Counts]) -> f64 {
     labels.iter().map(Counts::f1).sum::<f64>() / labels.len().max(1) as f64
 }
 
+/// The macro F1 of a confusion matrix: without classes that no item has and that none was given, as scikit-learn.
+pub(super) fn macro_f1_of_classes(confusion: &[Vec<u64>]) -> f64 {
+    let mut counts = Counts::of_classes(confusion);
+    counts.retain(|class| class.n_given() + class.wrong > 0);
+    macro_f1(&counts)
+}
+
 /// Texts of the row's class for which the column's was predicted; `pairs` are (class, prediction).
 pub(super) fn confusion(
     n_classes: usize,
@@ -205,6 +212,9 @@ mod tests {
         }
         assert_near(Counts::sum(&counts).f1(), 0.714_285_714_285_714_3);
         assert_near(macro_f1(&counts), 0.541_666_666_666_666_6);
+        // A class that does not occur: f1_score([0, 0, 1], [0, 1, 1], average="macro") of scikit-learn.
+        let absent = vec![vec![1, 1, 0], vec![0, 1, 0], vec![0, 0, 0]];
+        assert_near(macro_f1_of_classes(&absent), 2. / 3.);
         // Worked by hand: label 0 is found twice, given wrongly once and missed once.
         assert_eq!(counts[0], Counts { found: 2, wrong: 1, missed: 1 });
     }

@@ -98,6 +98,7 @@ impl RowMap {
                 None => map.push(Vec::new()),
             }
         }
+        map.is_identity &= new.objective() == old.objective();
         map
     }
 

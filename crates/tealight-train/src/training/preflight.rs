@@ -20,7 +20,7 @@ use crate::monitor::early_stopping;
 use crate::monitor::gradient_audit::audit;
 use crate::optimizer::schedule::{Constant, ScheduleConfig};
 use crate::task::metrics::scalar;
-use crate::task::{Inputs, Loss, Split, Task};
+use crate::task::{Evaluated, Inputs, Loss, Split, Task};
 use crate::trained::TrainedModel;
 
 /// Batches at the beginning of a run in which no item may carry a loss.
@@ -76,8 +76,10 @@ impl<T: Task> Session<T> {
     pub fn check_metric(&self) -> Result<()> {
         let Self { config, task, eval_model, .. } = self;
         let Some(stopping) = &config.training.early_stopping else { return Ok(()) };
-        let loss = task.loss(eval_model, &task.batch(Split::Validation, 0)?, Mode::Eval)?;
-        let mut metrics = loss.measures().read()?;
+        let batch = task.batch(Split::Validation, 0)?;
+        let Evaluated { measures, outputs } = task.evaluate_batch(eval_model, &batch)?;
+        let mut metrics = measures.read()?;
+        metrics.merge(&task.score(&outputs));
         if metrics.mean(&stopping.metric).is_none() {
             metrics.merge(&task.measure(eval_model)?);
         }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::shared::TextColumns;
+
 const EXAMPLES: &str = "\
 Examples:
   tealight init --list
@@ -24,9 +26,12 @@ pub(crate) struct Init {
     /// The file or folder with your data
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Start from this trained model: a run, or a folder or name of Hugging Face; its settings and tokenizer are left out
+    /// Start from this trained model, a run, or a folder or name of Hugging Face: the file leaves out `[model]` and the
+    /// tokenizer, which then come from it
     #[arg(long, value_name = "MODEL", requires = "data")]
     pub(crate) from: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) columns: TextColumns,
     /// The file to write, or `-` for standard output [default: the last part of TASK or NAME, with `.toml`]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

@@ -91,6 +91,7 @@ Examples:
   tealight classify runs/my_texts \"The train to Lisbon left at ten.\"
   tealight classify folder \"A man eats.\" --pair \"Someone is eating.\" --json
   tealight classify folder --file pairs.csv
+  tealight classify folder --file reviews.csv -o labelled.csv
   tealight classify runs/shapes one.png other.jpg pictures/ --top-k 2 --json
 
 Scores are those of the text-classification and image-classification pipelines of transformers: a probability for \
@@ -111,9 +112,13 @@ pub(crate) struct Classify {
     #[arg(long, value_name = "TEXT")]
     pub(crate) pair: Vec<String>,
     /// Read this file: a .jsonl or .csv with the fields `text` and, for pairs, `text_pair` (or the fields that
-    /// `[task.data]` of the run names), or another file with one text or one picture path per line
+    /// `[task.data]` of the run names, or those that look like texts), or another file with one text or one picture path
+    /// per line
     #[arg(long)]
     pub(crate) file: Option<PathBuf>,
+    /// Write the rows of the .jsonl or .csv in `--file` to this file, each with its label and the probabilities
+    #[arg(long, short, value_name = "FILE", requires = "file", conflicts_with_all = ["texts", "json", "top_k"])]
+    pub(crate) output: Option<PathBuf>,
     /// Number of labels to print, the most probable first [default: all for a text, 5 for a picture]
     #[arg(long, value_name = "K", value_parser = positive::<usize>)]
     pub(crate) top_k: Option<usize>,

@@ -8,6 +8,7 @@ use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use tealight_model::names::Named;
 use tealight_train::config::Precision;
+use tealight_train::data::survey::Columns;
 use tealight_train::run::Selection;
 
 use super::complete;
@@ -40,6 +41,27 @@ pub(crate) struct TrainedRun {
     pub(crate) path: PathBuf,
     #[command(flatten)]
     pub(crate) weights: Weights,
+}
+
+/// The columns of a file of texts with labels, where they are not to be found by their names.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TextColumns {
+    /// The column or field of the text [default: found by its name or content]
+    #[arg(long, value_name = "COLUMN", requires = "data")]
+    pub(crate) text: Option<String>,
+    /// The column or field of the second text of a pair
+    #[arg(long, value_name = "COLUMN", requires = "data")]
+    pub(crate) text_pair: Option<String>,
+    /// The column or field of the label
+    #[arg(long, value_name = "COLUMN", requires = "data")]
+    pub(crate) label: Option<String>,
+}
+
+impl TextColumns {
+    pub(crate) fn columns(&self) -> Columns {
+        let Self { text, text_pair, label } = self.clone();
+        Columns { text, text_pair, label }
+    }
 }
 
 /// A trained model: a run or a folder.

@@ -7,7 +7,7 @@ use clap_complete::engine::ArgValueCompleter;
 use tealight_train::config::Precision;
 
 use super::complete;
-use super::shared::{ConfigFile, Model, positive, precision};
+use super::shared::{ConfigFile, Model, TextColumns, positive, precision};
 use crate::system::device::DeviceName;
 
 #[derive(Args, Debug)]
@@ -19,8 +19,9 @@ pub(crate) struct Train {
     /// Override a setting: `--set model.n_heads=1` (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE", add = ArgValueCompleter::new(complete::setting))]
     pub(crate) overrides: Vec<String>,
-    /// Number of steps: `--set training.steps=N`. With the directory of a run: start a new run from its parameters
-    #[arg(long, value_name = "N", value_parser = positive::<u64>)]
+    /// Number of steps: `--set training.steps=N`. With the directory of a run: start a new run from the parameters of the
+    /// checkpoint that its `checkpoint.select` chooses
+    #[arg(long, value_name = "N", value_parser = positive::<u64>, conflicts_with = "resume")]
     pub(crate) steps: Option<u64>,
     /// Leave out files that cannot be read as pictures, and print how many: `--set task.data.skip_broken=true`
     #[arg(long)]
@@ -73,6 +74,8 @@ pub(crate) struct Evaluate {
     /// Score these data, all of them, instead of the validation split; a model that is no run needs them
     #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) columns: TextColumns,
     /// Number format: f32, tf32 (GPUs only), or bf16 (GPUs, and CPUs with bf16 instructions) [default: that of the run]
     #[arg(long, value_parser = precision)]
     pub(crate) precision: Option<Precision>,

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Evaluate) -> Result<()> {
     NumberFormat::for_device(*precision, args.model.weights.device).warn_if_replaced();
     let products = precision.of_products();
     if let Some(data) = &args.data {
-        loaded.test_on(data)?;
+        loaded.test_on(data, &args.columns.columns())?;
     }
     let weights =
         args.weights.as_deref().map(|folder| TrainedModel::open(folder, None)).transpose()?;
@@ -57,7 +57,9 @@ impl Evaluated {
         let path = &args.model.path;
         match RunDirectory::open(path) {
             Ok(_) => return Ok(Self::Run(Box::new(Run::open(path, &args.model.weights)?))),
-            Err(error @ Error::NotARun { .. }) if args.data.is_none() => return Err(error.into()),
+            Err(error @ Error::NotARun { .. }) if args.data.is_none() => {
+                bail!("{error}; `--data FILE` scores the model of a folder")
+            }
             Err(Error::NotARun { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -90,7 +92,7 @@ impl Evaluated {
                 let initialised = session.begin_with(model)?;
                 if let [name, ..] = &initialised.fresh[..] {
                     bail!(
-                        "`{}` has no `{name}`: its head has not been trained, and has nothing to be scored",
+                        "`{}` has no parameter `{name}`, so that it cannot be scored",
                         model.origin.display()
                     );
                 }
@@ -138,7 +140,9 @@ impl TaskVisitor for Evaluation<'_> {
             print(&report.to_string())?;
         }
         if is_test {
-            log("scored on all of `--data`; its baselines know the same data");
+            log(
+                "scored on all examples of `--data`; the baselines are fitted to these examples, too",
+            );
             return Ok(());
         }
         let drawn = save_of(&report, path)?;

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Init) -> Result<()> {
     let Some(what) = &args.what else {
         return if args.json { print_json(&list_as_json()) } else { print(&list()) };
     };
-    let text = text(what, args.data.as_deref(), args.from.as_deref())?;
+    let text = text(what, args)?;
     if args.output.as_deref() == Some(Path::new(STDIN)) {
         return print(&text);
     }
@@ -54,10 +54,11 @@ fn list_as_json() -> Value {
 }
 
 /// The text of the configuration, which is read and checked.
-fn text(what: &str, data: Option<&Path>, from: Option<&Path>) -> Result<String> {
+fn text(what: &str, args: &Init) -> Result<String> {
+    let (data, from) = (args.data.as_deref(), args.from.as_deref());
     let is_task = TaskConfig::KINDS.iter().any(|kind| kind.name == what);
     let text = match (shipped::find(Path::new(what)), data) {
-        _ if is_task => starter::text(what, data, from)?,
+        _ if is_task => starter::text(what, data, from, &args.columns.columns())?,
         (Some(shipped), None) => shipped.copy().to_owned(),
         (Some(shipped), Some(_)) => {
             let task = shipped.name.split('/').next().unwrap_or_default();
@@ -78,10 +79,11 @@ fn text(what: &str, data: Option<&Path>, from: Option<&Path>) -> Result<String> 
         .map_err(|error| at_its_place(error, &source))
         .context("this is a bug of `tealight init`")?;
     // The file is a proposal: the data can be mended, or another column chosen.
-    if data.is_some()
-        && let Err(error) = config.task.settings().check_data()
-    {
-        warn(&format!("`tealight train` will refuse the data: {error}"));
+    if data.is_some() {
+        match config.task.settings().check_data() {
+            Ok(remarks) => remarks.iter().for_each(|remark| log(remark)),
+            Err(error) => warn(&format!("`tealight train` will refuse the data: {error}")),
+        }
     }
     Ok(text)
 }

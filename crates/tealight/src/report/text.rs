@@ -1,5 +1,7 @@
 //! Numbers and names as the page writes them.
 
+use tealight_train::monitor::early_stopping::Direction;
+
 use crate::charts::metrics::display_name;
 
 /// Four decimal places; fewer for large numbers, an exponent for very small ones.
@@ -15,9 +17,7 @@ pub(super) fn number(value: f64) -> String {
 
 /// Whether a smaller value of this metric is the better one.
 pub(super) fn lower_is_better(metric: &str) -> bool {
-    ["loss", "nll", "perplexity", "bits", "error", "entropy"]
-        .iter()
-        .any(|word| metric.contains(word))
+    Direction::of_metric(metric) == Some(Direction::Min)
 }
 
 /// `bayes_accuracy` → `bayes accuracy`
@@ -43,7 +43,9 @@ mod tests {
 
     #[test]
     fn losses_fall_and_accuracies_rise() {
-        assert!(["loss", "nll", "perplexity", "bits_per_byte"].into_iter().all(lower_is_better));
+        assert!(
+            ["loss", "nll", "mse", "perplexity", "bits_per_byte"].into_iter().all(lower_is_better)
+        );
         assert!(!["accuracy", "macro_f1", "exact_match"].into_iter().any(lower_is_better));
     }
 }

@@ -11,12 +11,14 @@ use serde_json::json;
 use tealight_model::ModelSpec;
 use tealight_train::Session;
 use tealight_train::config::{ConfigSource, Difference, InitFrom, RunConfig};
+use tealight_train::data::survey::Columns;
 use tealight_train::run::RunDirectory;
-use tealight_train::task::Task;
+use tealight_train::task::{Task, TaskConfig};
 use tealight_train::trained::TrainedModel;
 
 use super::origin::{self, Origin};
 use crate::terminal::failure::at_its_place;
+use crate::terminal::output::log;
 
 /// The configuration of a file or of a run, and the places of its settings.
 pub(crate) struct LoadedConfig {
@@ -95,7 +97,6 @@ impl LoadedConfig {
 
     /// The configuration of a run that could have trained `model`, without data: [`Self::test_on`] names them.
     pub(crate) fn to_test(model: &TrainedModel) -> Result<Self> {
-        const MAX_SEQ_LEN: usize = 512;
         let task = match &model.spec {
             Some(ModelSpec::TextClassifier(_)) => "classify",
             Some(ModelSpec::ImageClassifier(_)) => "images",
@@ -107,23 +108,43 @@ impl LoadedConfig {
                 model.description()
             ),
         };
-        let more = if let ("images", Some(labels)) = (task, &model.readers.labels) {
+        let spec_len = model.spec.and_then(|spec| spec.seq_len());
+        let more = match (task, &model.readers.labels, spec_len.or(model.config.max_seq_len)) {
             // JSON writes a list of strings as TOML does.
-            format!("labels = {}", json!(labels.names()))
-        } else {
-            let len = model.config.max_seq_len.unwrap_or(MAX_SEQ_LEN).min(MAX_SEQ_LEN);
-            format!("seq_len = {len}")
+            ("images", Some(labels), _) => format!("labels = {}", json!(labels.names())),
+            ("images", None, _) => bail!("`{}` names no labels", model.origin.display()),
+            (_, _, Some(len)) => format!("seq_len = {len}"),
+            (_, _, None) => bail!("`{}` has no longest sequence", model.origin.display()),
         };
         let text = format!("task = {{ kind = \"{task}\", {more} }}\n");
         let source = ConfigSource::parse(Path::new("<evaluate>"), &text, &[])?;
         Self::new(model.fill_in(source)?, None)
     }
 
-    /// Replaces the data by those in `data`, all of which are held out.
-    pub(crate) fn test_on(&mut self, data: &Path) -> Result<()> {
+    /// Replaces the data by those in `data`, all of which are held out. `columns` are those of texts with labels.
+    pub(crate) fn test_on(&mut self, data: &Path, columns: &Columns) -> Result<()> {
+        let named = |task: &TaskConfig| match task {
+            TaskConfig::Classify(task) => Some((task.data.text.clone(), task.data.label.clone())),
+            _ => None,
+        };
+        let before = named(&self.config.task);
         let tested = self.config.task.test_on(data);
         tested.map_err(|error| at_its_place(error, &self.source))?;
         self.is_test = true;
+        if *columns == Columns::default() {
+            let now = named(&self.config.task);
+            if let (true, Some((text, label))) = (now != before, now) {
+                log(&format!("reads texts from the column `{text}` and labels from `{label}`"));
+            }
+            return Ok(());
+        }
+        let TaskConfig::Classify(task) = &mut self.config.task else {
+            bail!("`--text`, `--text-pair` and `--label` name columns of texts with labels");
+        };
+        let Columns { text, text_pair, label } = columns.clone();
+        task.data.text = text.unwrap_or_else(|| task.data.text.clone());
+        task.data.text_pair = text_pair.or_else(|| task.data.text_pair.clone());
+        task.data.label = label.unwrap_or_else(|| task.data.label.clone());
         Ok(())
     }
 

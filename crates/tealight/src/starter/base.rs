@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use tealight_train::inference::labels::Labels;
 use tealight_train::trained::TrainedModel;
 
-use super::ending::{Ending, TO_ZERO};
+use super::ending::{BY_HEART, Ending, TO_ZERO};
 use super::{about, beginning, quoted, tenth};
 
 /// The trained model that a configuration starts from.
@@ -14,6 +15,9 @@ pub(super) struct Base {
     path: String,
     description: String,
     d_model: usize,
+    is_causal: bool,
+    /// The labels of a classifier.
+    pub(super) labels: Option<Labels>,
     /// The longest sequence that it reads; `None` if any length will do.
     max_seq_len: Option<usize>,
 }
@@ -29,8 +33,21 @@ impl Base {
             path: quoted(typed),
             description: model.description(),
             d_model: model.config.d_model,
+            is_causal: model.config.causal,
+            labels: model.readers.labels,
             max_seq_len: model.config.max_seq_len,
         })
+    }
+
+    /// Refuses a model that reads the wrong positions for a language model.
+    pub(super) fn check_causal(&self, wanted: bool) -> Result<()> {
+        if self.is_causal == wanted {
+            return Ok(());
+        }
+        let Self { path, description, .. } = self;
+        let (task, start) =
+            if wanted { ("causal_lm", "a decoder") } else { ("masked_lm", "an encoder") };
+        bail!("the task `{task}` starts from {start}, and {path} is {description}")
     }
 
     /// The longest sequence that suits the data, `wanted`, and the model.
@@ -38,11 +55,16 @@ impl Base {
         self.max_seq_len.map_or(wanted, |most| most.min(wanted))
     }
 
-    /// The first lines: what the configuration is for, and the model that it starts from.
-    pub(super) fn beginning(&self, what: &str) -> String {
+    /// The first lines: what the configuration is for, and the model that it starts from. `allow` are the settings that
+    /// differ from its.
+    pub(super) fn beginning(&self, what: &str, allow: &[&str]) -> String {
         let Self { path, description, .. } = self;
+        let init_from = match allow {
+            [] => path.clone(),
+            allow => format!("{{ path = {path}, allow = {} }}", serde_json::json!(allow)),
+        };
         format!(
-            "{}init_from = {path} # {description}: its settings, tokenizer and parameters\n",
+            "{}init_from = {init_from} # {description}: its settings, tokenizer and parameters\n",
             beginning(what)
         )
     }
@@ -51,7 +73,7 @@ impl Base {
     /// `called` so.
     pub(super) fn ending(&self, n: f64, epochs: u64, called: &str) -> Ending {
         const BATCH_SIZE: u64 = 16;
-        let steps = (epochs as f64 * n / BATCH_SIZE as f64).max(50.) as u64;
+        let steps = (epochs as f64 * n / BATCH_SIZE as f64).clamp(50., 20_000.) as u64;
         Ending {
             adamw: format!(
                 "lr = {:e}                      # small: what was learnt is to be kept\nweight_decay = 0.01",
@@ -60,10 +82,14 @@ impl Base {
             warmup_steps: tenth(steps),
             final_lr_ratio: TO_ZERO,
             steps,
-            passes: format!("{epochs} times through the {called}, about {}", about(n)),
+            passes: format!(
+                "{epochs} times through about {} {called}, within 50 to 20,000 steps",
+                about(n)
+            ),
             batch_size: BATCH_SIZE,
             training: "layer_lr_decay = 0.9            # lower layers, which are more general, change less\n",
-            selects: "small data are soon learnt by heart",
+            stopping: "",
+            selects: BY_HEART,
         }
     }
 
@@ -71,7 +97,7 @@ impl Base {
     fn learning_rate(&self) -> f64 {
         let rate = (0.02 / self.d_model.max(1) as f64).clamp(1e-5, 1e-3);
         let unit = 10_f64.powf(rate.log10().floor());
-        // The decimal digits of the quotient would be those of a product with 10⁻⁵.
+        // Read from text, because a product with 10⁻⁵ may have further digits.
         format!("{}e{}", (rate / unit).round(), unit.log10().round()).parse().unwrap_or(rate)
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Ending {
     pub(super) batch_size: u64,
     /// Further lines of `[training]`.
     pub(super) training: &'static str,
+    /// Further tables behind `[training]`.
+    pub(super) stopping: &'static str,
     /// The comment behind `checkpoint.select`, or an empty text.
     pub(super) selects: &'static str,
 }
@@ -28,7 +30,7 @@ pub(super) struct Ending {
 impl Ending {
     /// The tables, after an empty line.
     pub(super) fn text(&self) -> String {
-        let Self { adamw, warmup_steps, steps, batch_size, training, .. } = self;
+        let Self { adamw, warmup_steps, steps, batch_size, training, stopping, .. } = self;
         let (ratio, meaning) = self.final_lr_ratio;
         let final_lr_ratio = commented(ratio, meaning);
         let commented_steps = commented(&steps.to_string(), &self.passes);
@@ -50,7 +52,7 @@ steps = {commented_steps}
 batch_size = {batch_size}
 max_grad_norm = 1.0
 {training}evaluate_every = {every}
-
+{stopping}
 [checkpoint]
 every = {every}
 select = {select}

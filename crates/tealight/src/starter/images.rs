@@ -1,6 +1,6 @@
 //! Classifiers of a user's pictures.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use tealight_train::data::survey::{PictureFiles, PictureFormat, pictures};
@@ -8,14 +8,14 @@ use tealight_train::data::survey::{PictureFiles, PictureFormat, pictures};
 use super::base::Base;
 use super::blocks::exported_as;
 use super::ending::{Ending, TO_ZERO};
-use super::{about, beginning, quoted};
+use super::{UserData, about, beginning, quoted};
 
 const BATCH_SIZE: u64 = 32;
 
-/// The configuration of a classifier of the pictures in `data`, which it names as `path`.
-pub(super) fn text(data: &Path, path: &str) -> Result<String> {
-    let PictureFiles { format, n, height } = pictures(data)?;
-    let (source, what, colour) = source(&format, path);
+/// The configuration of a classifier of the pictures in `data`.
+pub(super) fn text(data: &UserData<'_>) -> Result<String> {
+    let PictureFiles { format, n, height } = pictures(data.file)?;
+    let (source, what, colour) = source(&format, &data.path);
     let title = title(n, &what);
     // Time grows with the square of the side.
     let (size, patch) = match height {
@@ -33,6 +33,7 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
     let ending = Ending {
         adamw: "lr = 1e-3\nweight_decay = 0.05".to_owned(),
         training: "",
+        stopping: "",
         warmup_steps: (steps / 20).max(1),
         final_lr_ratio: TO_ZERO,
         steps,
@@ -52,13 +53,13 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
 }
 
 /// The configuration of a classifier of the pictures in `data` that starts from `base`.
-pub(super) fn from_base(data: &Path, path: &str, base: &Base) -> Result<String> {
-    let PictureFiles { format, n, .. } = pictures(data)?;
-    let (source, what, _) = source(&format, path);
+pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
+    let PictureFiles { format, n, .. } = pictures(data.file)?;
+    let (source, what, _) = source(&format, &data.path);
     let task = format!("\n[task]\nkind = \"images\"\n\n[task.data]\n{source}");
     let epochs = if n < 2_000. { 10 } else { 3 };
     let ending = base.ending(n, epochs, "pictures").text();
-    Ok([base.beginning(&title(n, &what)), task, ending].concat())
+    Ok([base.beginning(&title(n, &what), &[]), task, ending].concat())
 }
 
 /// What the model tells.

@@ -1,23 +1,23 @@
 //! Classifiers of a user's texts.
 
-use std::path::Path;
-
 use anyhow::Result;
+use tealight_model::names::Named as _;
 use tealight_train::data::survey::{Labelled, Target, labelled};
+use tealight_train::inference::labels::Objective;
 
 use super::base::Base;
 use super::blocks::{MODERN_BERT, exported_as};
 use super::ending::{BY_HEART, Ending, TO_ZERO};
-use super::{about, beginning, quoted, tenth};
+use super::{UserData, about, beginning, quoted, tenth};
 
 const BATCH_SIZE: u64 = 32;
 /// How a new model reads a text.
 const READ_OUT: &str =
     "read_out = \"mean\"               # or \"cls\": the first token, added by the tokenizer\n";
 
-/// The configuration of a classifier of the texts in `data`, a file which it names as `path`.
-pub(super) fn text(data: &Path, path: &str) -> Result<String> {
-    let found = labelled(data)?;
+/// The configuration of a classifier of the texts in `data`.
+pub(super) fn text(data: &UserData<'_>) -> Result<String> {
+    let found = labelled(data.file, data.columns)?;
     let n = found.n;
     let (d_model, n_layers, n_heads, epochs) = match n {
         0..2_000 => (32, 2, 4, 30),
@@ -28,6 +28,7 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
     let ending = Ending {
         adamw: "lr = 2e-3\nweight_decay = 0.1".to_owned(),
         training: "",
+        stopping: stopping(&found),
         warmup_steps: tenth(steps),
         final_lr_ratio: TO_ZERO,
         steps,
@@ -35,7 +36,7 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
         batch_size: BATCH_SIZE,
         selects: BY_HEART,
     };
-    let task = task(&found, path, seq_len(&found), READ_OUT);
+    let task = task(&found, &data.path, seq_len(&found), READ_OUT);
     let tables = [
         beginning(&title(&found)),
         task,
@@ -47,12 +48,50 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
 }
 
 /// The configuration of a classifier of the texts in `data` that starts from `base`.
-pub(super) fn from_base(data: &Path, path: &str, base: &Base) -> Result<String> {
-    let found = labelled(data)?;
+pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
+    let found = labelled(data.file, data.columns)?;
     let epochs = if found.n < 2_000 { 6 } else { 3 };
-    let task = task(&found, path, base.seq_len(seq_len(&found)), "");
-    let ending = base.ending(found.n as f64, epochs, "texts").text();
-    Ok([base.beginning(&title(&found)), task, ending].concat())
+    // A classifier has labels and an objective, which the data may not share.
+    let (mut more, mut allow) = (String::new(), Vec::new());
+    if let Some(labels) = &base.labels {
+        if labels.objective() != objective(&found) {
+            allow.push("task.objective");
+        }
+        if !found.classes.is_empty() {
+            let labels = serde_json::json!(found.classes);
+            more = format!(
+                "labels = {labels} # the outputs; those that the model has keep their rows\n"
+            );
+        }
+    }
+    let task = task(&found, &data.path, base.seq_len(seq_len(&found)), &more);
+    let ending =
+        Ending { stopping: stopping(&found), ..base.ending(found.n as f64, epochs, "texts") };
+    Ok([base.beginning(&title(&found), &allow), task, ending.text()].concat())
+}
+
+/// From this ratio of the most frequent class to the rarest on, classes are weighted.
+const IMBALANCE: f64 = 4.;
+
+/// The table that selects the best checkpoint by the classes, where few texts are of the rarest.
+fn stopping(found: &Labelled) -> &'static str {
+    if found.imbalance < IMBALANCE {
+        return "";
+    }
+    "
+[training.early_stopping]
+metric = \"macro_f1\"             # chooses the best checkpoint: rare classes count as much as frequent ones
+patience = 5                    # training stops after 5 evaluations without improvement
+"
+}
+
+/// What is learnt from the column of labels.
+fn objective(found: &Labelled) -> Objective {
+    match found.target {
+        Target::Classes(_) => Objective::Classes,
+        Target::Labels => Objective::Labels,
+        Target::Number => Objective::Regression,
+    }
 }
 
 /// Tokens of a text: pieces of words are somewhat more than words.
@@ -74,24 +113,28 @@ fn title(found: &Labelled) -> String {
 /// The tables of the task: the texts and their labels. `more` are further lines of `[task]`.
 fn task(found: &Labelled, path: &str, seq_len: usize, more: &str) -> String {
     let Labelled { n, most_words, .. } = *found;
-    let objective = match found.target {
-        Target::Classes(_) => "classes",
-        Target::Labels => "labels",
-        Target::Number => "regression",
-    };
+    let objective = objective(found).name();
     let (label, column) = (quoted(&found.label), quoted(&found.text));
     let pair = found
         .text_pair
         .as_ref()
         .map_or(String::new(), |pair| format!("text_pair = {}\n", quoted(pair)));
     let validation = if n < 2_000 { 0.2 } else { 0.1 };
+    let weights = if found.imbalance < IMBALANCE {
+        String::new()
+    } else {
+        let times = found.imbalance.round();
+        format!(
+            "class_weights = \"balanced\"      # the most frequent class has {times} times the texts of the rarest\n"
+        )
+    };
     format!(
         r#"
 [task]
 kind = "classify"
 objective = "{objective}"           # what the column of labels holds
 seq_len = {seq_len}                    # tokens; the longest text has {most_words} words. Longer texts are truncated
-{more}
+{more}{weights}
 [task.data]
 path = {path}
 text = {column}

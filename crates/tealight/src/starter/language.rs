@@ -1,7 +1,5 @@
 //! Language models of a user's text.
 
-use std::path::Path;
-
 use anyhow::Result;
 use tealight_train::data::survey::{Corpus, corpus};
 
@@ -9,7 +7,7 @@ use super::base::Base;
 use super::blocks::{LLAMA, MODERN_BERT, exported_as};
 use super::ending::{BY_HEART, Ending};
 use super::machine::{Data, Machine, Size};
-use super::{about, beginning, quoted};
+use super::{UserData, about, beginning, quoted};
 
 /// What a language model learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,34 +23,35 @@ const BYTES_PER_TOKEN: f64 = 4.;
 const SEQ_LEN: usize = 128;
 const BATCH_SIZE: usize = 16;
 
-/// The configuration of a masked language model of the text in `data`, which it names as `path`.
-pub(super) fn masked(data: &Path, path: &str) -> Result<String> {
-    text(Objective::Masked, data, path)
+/// The configuration of a masked language model of the text in `data`.
+pub(super) fn masked(data: &UserData<'_>) -> Result<String> {
+    text(Objective::Masked, data)
 }
 
-/// The configuration of a causal language model of the text in `data`, which it names as `path`.
-pub(super) fn causal(data: &Path, path: &str) -> Result<String> {
-    text(Objective::Causal, data, path)
+/// The configuration of a causal language model of the text in `data`.
+pub(super) fn causal(data: &UserData<'_>) -> Result<String> {
+    text(Objective::Causal, data)
 }
 
 /// The configuration of a masked language model of the text in `data` that starts from `base`.
-pub(super) fn masked_from(data: &Path, path: &str, base: &Base) -> Result<String> {
-    from_base(Objective::Masked, data, path, base)
+pub(super) fn masked_from(data: &UserData<'_>, base: &Base) -> Result<String> {
+    from_base(Objective::Masked, data, base)
 }
 
 /// The configuration of a causal language model of the text in `data` that starts from `base`.
-pub(super) fn causal_from(data: &Path, path: &str, base: &Base) -> Result<String> {
-    from_base(Objective::Causal, data, path, base)
+pub(super) fn causal_from(data: &UserData<'_>, base: &Base) -> Result<String> {
+    from_base(Objective::Causal, data, base)
 }
 
-fn from_base(objective: Objective, data: &Path, path: &str, base: &Base) -> Result<String> {
-    let found = corpus(data)?;
+fn from_base(objective: Objective, data: &UserData<'_>, base: &Base) -> Result<String> {
+    base.check_causal(objective == Objective::Causal)?;
+    let found = corpus(data.file)?;
     let seq_len = base.seq_len(SEQ_LEN);
     let n_sequences = (found.bytes / BYTES_PER_TOKEN / seq_len as f64).max(1.);
     let tables = [
-        base.beginning(&title(objective, &found)),
+        base.beginning(&title(objective, &found), &[]),
         task(objective, seq_len),
-        texts(path, &documents(&found, objective)),
+        texts(&data.path, &documents(&found, objective)),
         base.ending(n_sequences, 1, "sequences").text(),
     ];
     Ok(tables.concat())
@@ -70,8 +69,8 @@ fn title(objective: Objective, found: &Corpus) -> String {
 }
 
 /// The configuration of a language model.
-fn text(objective: Objective, data: &Path, path: &str) -> Result<String> {
-    let found = corpus(data)?;
+fn text(objective: Objective, data: &UserData<'_>) -> Result<String> {
+    let found = corpus(data.file)?;
     let tokenizer = Tokenizer::for_corpus(&found, objective);
     let machine = Machine::this();
     let size = machine.size(Data {
@@ -83,6 +82,7 @@ fn text(objective: Objective, data: &Path, path: &str) -> Result<String> {
     let ending = Ending {
         adamw: "lr = 2e-3\nweight_decay = 0.1".to_owned(),
         training: "",
+        stopping: "",
         warmup_steps: (size.steps / 20).max(1),
         final_lr_ratio: ("0.1", "the learning rate decays to a tenth"),
         steps: size.steps,
@@ -93,7 +93,7 @@ fn text(objective: Objective, data: &Path, path: &str) -> Result<String> {
     let tables = [
         beginning(&title(objective, &found)),
         task(objective, SEQ_LEN),
-        texts(path, &documents(&found, objective)),
+        texts(&data.path, &documents(&found, objective)),
         format!("\n[task.tokenizer]                # trained on this text\n{}", tokenizer.text),
         model(objective, &size, &machine.reasons(&size)),
         ending.text(),

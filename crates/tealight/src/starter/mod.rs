@@ -13,14 +13,24 @@ mod weather;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use tealight_train::data::survey::Columns;
 
 use crate::shipped;
 use base::Base;
 
-/// Writes the configuration of a new model for a user's data, which it names by the text: their path in quotes.
-type New = fn(&Path, &str) -> Result<String>;
+/// Data that a user names.
+struct UserData<'a> {
+    file: &'a Path,
+    /// The path as the configuration has it, in quotes.
+    path: String,
+    /// The columns that the user names, of texts with labels.
+    columns: &'a Columns,
+}
+
+/// Writes the configuration of a new model for a user's data.
+type New = fn(&UserData<'_>) -> Result<String>;
 /// The same for a trained model that learns further.
-type FromBase = fn(&Path, &str, &Base) -> Result<String>;
+type FromBase = fn(&UserData<'_>, &Base) -> Result<String>;
 
 /// The configurations of a task.
 struct Starter {
@@ -31,22 +41,32 @@ struct Starter {
 
 /// The text of a configuration of a task, of a new model or of one that starts `from` a trained one. Tasks that generate
 /// their own data need none.
-pub(crate) fn text(task: &str, data: Option<&Path>, from: Option<&Path>) -> Result<String> {
-    let Some(data) = data else { return generated(task) };
+pub(crate) fn text(
+    task: &str,
+    data: Option<&Path>,
+    from: Option<&Path>,
+    columns: &Columns,
+) -> Result<String> {
+    let Some(file) = data else { return generated(task) };
     // Copied into the file as it was typed.
-    let path = data
+    let path = file
         .to_str()
-        .with_context(|| format!("`{}` is not UTF-8, as a configuration is", data.display()))?;
-    if !data.exists() {
+        .with_context(|| format!("`{}` is not UTF-8, as a configuration is", file.display()))?;
+    if !file.exists() {
         bail!("`{path}` does not exist");
     }
-    let path = quoted(path);
+    if *columns != Columns::default() && task != "classify" {
+        bail!(
+            "`--text`, `--text-pair` and `--label` name columns of texts with labels: of `init classify`"
+        );
+    }
+    let data = UserData { file, path: quoted(path), columns };
     let Some(starter) = starter(task) else {
         bail!("the task `{task}` generates its data: leave out `--data`");
     };
     let text = match (from, starter.from_base) {
-        (None, _) => (starter.new)(data, &path)?,
-        (Some(from), Some(write)) => write(data, &path, &Base::open(from)?)?,
+        (None, _) => (starter.new)(&data)?,
+        (Some(from), Some(write)) => write(&data, &Base::open(from)?)?,
         (Some(_), None) => {
             bail!("the task `{task}` starts from no trained model: leave out `--from`")
         }

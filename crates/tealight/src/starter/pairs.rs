@@ -1,20 +1,18 @@
 //! Sequence to sequence from a user's pairs.
 
-use std::path::Path;
-
 use anyhow::Result;
 use tealight_train::data::survey::{Pairs, pairs};
 
 use super::ending::{Ending, TO_ZERO};
-use super::{about, beginning, tenth};
+use super::{UserData, about, beginning, tenth};
 
 const BATCH_SIZE: u64 = 32;
 /// Fewer words than this per pair are a vocabulary that can be learnt.
 const PAIRS_PER_WORD: usize = 3;
 
-/// The configuration of a model of the pairs in `data`, a file which it names as `path`.
-pub(super) fn text(data: &Path, path: &str) -> Result<String> {
-    let found = pairs(data)?;
+/// The configuration of a model of the pairs in `data`.
+pub(super) fn text(data: &UserData<'_>) -> Result<String> {
+    let found = pairs(data.file)?;
     let n = found.n;
     let shown = about(n as f64);
     let title = format!("A model that writes the target of a source, from {shown} pairs.");
@@ -27,6 +25,7 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
     let ending = Ending {
         adamw: "lr = 2e-3\nbeta2 = 0.98\nweight_decay = 0.1".to_owned(),
         training: "",
+        stopping: "",
         warmup_steps: tenth(steps),
         final_lr_ratio: TO_ZERO,
         steps,
@@ -35,7 +34,7 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
         selects: "",
     };
     let model = model(d_model, n_layers, n_heads);
-    Ok([beginning(&title), task(&found, path), model, ending.text()].concat())
+    Ok([beginning(&title), task(&found, &data.path), model, ending.text()].concat())
 }
 
 /// The tables of the task: what is held out, the file, and what its tokens are.

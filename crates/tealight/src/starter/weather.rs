@@ -1,19 +1,17 @@
 //! Weather from a user's file.
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
 use tealight_train::weather::read;
 
 use super::ending::{BY_HEART, Ending, TO_ZERO};
-use super::{about, beginning, tenth};
+use super::{UserData, about, beginning, tenth};
 
 const MAX_WINDOW: usize = 10;
 const BATCH_SIZE: u64 = 32;
 
-/// The configuration of a forecaster of the days in `data`, a file which it names as `path`.
-pub(super) fn text(data: &Path, path: &str) -> Result<String> {
-    let lines = read(data, 2)?;
+/// The configuration of a forecaster of the days in `data`.
+pub(super) fn text(data: &UserData<'_>) -> Result<String> {
+    let lines = read(data.file, 2)?;
     let shortest = lines.iter().map(Vec::len).min().unwrap_or(0);
     let longest = lines.iter().map(Vec::len).max().unwrap_or(0);
     let n_lines = lines.len();
@@ -26,7 +24,7 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
     if n < 5 {
         bail!(
             "`{}` has only {n} examples of {window} days and the next: give more days",
-            data.display()
+            data.file.display()
         );
     }
     let (d_model, n_layers, epochs) = if n < 5_000 { (16, 1, 30) } else { (64, 2, 10) };
@@ -34,6 +32,7 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
     let ending = Ending {
         adamw: "lr = 2e-3\nbeta2 = 0.98\nweight_decay = 0.1".to_owned(),
         training: "",
+        stopping: "",
         warmup_steps: tenth(steps),
         final_lr_ratio: TO_ZERO,
         steps,
@@ -42,7 +41,7 @@ pub(super) fn text(data: &Path, path: &str) -> Result<String> {
         selects: BY_HEART,
     };
     let tables =
-        [beginning(&title), task(window, n, path), model(d_model, n_layers), ending.text()];
+        [beginning(&title), task(window, n, &data.path), model(d_model, n_layers), ending.text()];
     Ok(tables.concat())
 }
 

@@ -143,8 +143,8 @@ fn what_cannot_be_classified_is_refused() -> Result {
     folder.write("latin.txt", b"aa\ncaf\xe9\n")?;
     let latin = ["classify", "runs/texts", "--file", "latin.txt"];
     folder.refuse(&latin, &["`latin.txt`, line 2: this is not UTF-8"])?;
-    folder.write("bad.csv", "body\na\n")?;
-    let bad = ["bad.csv`, line 1: there is no column `text` among `body`"];
+    folder.write("bad.csv", "nr\n1\n")?;
+    let bad = ["bad.csv`, line 1: there is no column `text` among `nr`"];
     folder.refuse(&["classify", "runs/texts", "--file", "bad.csv"], &bad)?;
     folder.refuse(
         &["translate", "runs/texts", "a"],
@@ -371,5 +371,104 @@ fn a_run_in_the_form_of_bert_is_exported_for_transformers_with_its_labels() -> R
     folder.refuse(
         &["export", "runs/mean", "--to", "other", "--format", "hf"],
         &["`model.classifier.kind` is \"linear\"", "requires \"dense\""],
+    )
+}
+
+/// Rare classes are learnt: they count as much as frequent ones, and choose the checkpoint.
+#[test]
+fn a_file_with_a_rare_class_is_trained_with_weights() -> Result {
+    let folder = Folder::new()?;
+    let row =
+        |n: usize| format!("{n} words,{}\n", if n.is_multiple_of(8) { "spam" } else { "ham" });
+    folder.write("mails.csv", format!("text,label\n{}", (0..80).map(row).collect::<String>()))?;
+    folder.succeed(&["init", "classify", "--data", "mails.csv"])?;
+    let config = folder.read("classify.toml")?;
+    for part in ["class_weights = \"balanced\"", "7 times the texts", "metric = \"macro_f1\""] {
+        assert!(config.contains(part), "{config}");
+    }
+    let short = ["--steps", "4", "--set", "schedule.warmup_steps=1", "-q"];
+    let with = |name: &str, weights: &str| -> Result<String> {
+        let set = format!("task.class_weights={weights}");
+        let args = ["train", "classify.toml", "--name", name, "--set", &set];
+        folder.succeed(&[&args[..], &short].concat())?;
+        folder.read(&format!("runs/{name}/metrics.jsonl"))
+    };
+    assert_ne!(with("equal", "equal")?, with("balanced", "balanced")?);
+    let several = ["train", "classify.toml", "--set", "task.objective=labels"];
+    folder.refuse(&several, &["`task.class_weights` = \"balanced\" needs classes"])
+}
+
+/// Every metric that an evaluation logs can stop a run, also those over all texts.
+#[test]
+fn a_run_stops_by_any_metric_of_its_evaluations() -> Result {
+    let folder = folder()?;
+    for metric in ["macro_f1", "matthews_correlation"] {
+        let set = format!("training.early_stopping.metric={metric}");
+        folder.succeed(&["train", "texts.toml", "--set", &set, "-q", "--name", metric])?;
+        assert!(folder.read(&format!("runs/{metric}/metrics.jsonl"))?.contains(metric));
+    }
+    let unknown = ["train", "texts.toml", "--set", "training.early_stopping.metric=bleu_accuracy"];
+    folder.refuse(&unknown, &["\"bleu_accuracy\": an evaluation gives", "`macro_f1`"])
+}
+
+/// A table comes back with what the model says of each row, whatever its column of texts is called.
+#[test]
+fn the_rows_of_a_table_come_back_with_labels_and_probabilities() -> Result {
+    let folder = trained()?;
+    folder.write("mine.csv", "nr,Remark\n1,\"aaa, 1\"\n2,zz 2\n")?;
+    let classify = ["classify", "runs/texts", "--file", "mine.csv", "-o", "out.csv"];
+    let log = folder.succeed(&classify)?.stderr;
+    assert!(log.contains("wrote out.csv: 2 rows"), "{log}");
+    assert!(log.contains("reads texts from the column `Remark`"), "{log}");
+    folder.refuse(&classify, &["`out.csv` exists"])?;
+    let rows = folder.read("out.csv")?;
+    let heading = "nr,Remark,predicted,probability,probability of first,probability of last\n";
+    assert!(rows.starts_with(heading) && rows.contains("\n1,\"aaa, 1\",first,0."), "{rows}");
+    assert!(rows.contains("\n2,zz 2,last,0."), "{rows}");
+    let again = ["classify", "runs/texts", "--file", "out.csv", "-o", "more.csv"];
+    folder.refuse(&again, &["out.csv", "it has a column `predicted` already"])?;
+    folder.refuse(
+        &["classify", "runs/texts", "--file", "mine.csv", "-o", "out.jsonl"],
+        &["a file of the same ending"],
+    )
+}
+
+/// What looks like a mistake in the labels is said before it is learnt.
+#[test]
+fn labels_are_counted_and_doubtful_rows_are_named() -> Result {
+    let folder = Folder::new()?;
+    let row = |n: usize| format!("{n} words,{}\n", ["good", "bad", "Good"][n % 3]);
+    let rows: String = (0..60).map(row).collect();
+    folder.write("rated.csv", format!("Review,Verdict\n{rows}0 words,bad\n"))?;
+    let told = folder.succeed(&["init", "classify", "--data", "rated.csv"])?.stderr;
+    let expected = [
+        "labels: \"bad\" 21, \"Good\" 20, \"good\" 20",
+        "the labels \"Good\", \"good\" differ only in case or spaces",
+        "1 text occurs more than once",
+        "1 text has unlike labels, such as \"0 words\" in lines 2 and 62",
+    ];
+    for part in expected {
+        assert!(told.contains(part), "{told}");
+    }
+    let config = folder.read("classify.toml")?;
+    assert!(config.contains("\"Review\"") && config.contains("\"Verdict\""), "{config}");
+    let log = folder.succeed(&["train", "classify.toml", "--dry-run"])?.stderr;
+    assert!(log.contains(expected[0]), "{log}");
+    let columns = ["--text", "Verdict", "--label", "Review", "-o", "turned.toml"];
+    folder.succeed(&[&["init", "classify", "--data", "rated.csv"], &columns[..]].concat())?;
+    assert!(folder.read("turned.toml")?.contains("label = \"Review\""));
+    let twice = ["--text", "Review", "--label", "Review", "-o", "a.toml"];
+    folder.refuse(
+        &[&["init", "classify", "--data", "rated.csv"], &twice[..]].concat(),
+        &["has one column `Review`, and it is named for two purposes"],
+    )?;
+    folder.write("german.csv", "Text;Note\ngut;1\n")?;
+    folder.refuse(
+        &["init", "classify", "--data", "german.csv", "-o", "a.toml"],
+        &["seems to be separated by semicolons"],
+    )?;
+    folder.refuse(
+        &["init", "classify", "--data", "rated.csv", "--text", "Remark", "-o", "a.toml"],
+        &["has no column `Remark` among `Review`, `Verdict`"],
     )
 }

@@ -190,7 +190,10 @@ fn training_that_goes_nowhere() -> Result {
         ),
         (
             &["training.early_stopping.metric=perplexity"],
-            &["`training.early_stopping.metric` = \"perplexity\"", "`exact_match`, `loss`, `nll`"],
+            &[
+                "`training.early_stopping.metric` = \"perplexity\"",
+                "an evaluation gives `accuracy`, `loss`, `nll`",
+            ],
         ),
     ])
 }

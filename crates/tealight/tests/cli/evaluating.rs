@@ -128,7 +128,7 @@ fn a_classifier_of_texts_is_scored_on_a_test_file() -> Result {
     assert_eq!(of("own")?, scores);
     let table = folder.succeed(&["evaluate", "own", "--data", "test.csv"])?;
     assert!(table.stdout.contains("label ╲ predicted"), "{}", table.stdout);
-    assert!(table.stderr.contains("scored on all of `--data`"), "{}", table.stderr);
+    assert!(table.stderr.contains("scored on all examples of `--data`"), "{}", table.stderr);
     folder.write("other.csv", "text,label\naa 1,first\nzz 2,unheard\n")?;
     for model in ["runs/texts", "own"] {
         let refused = ["evaluate", model, "--data", "other.csv"];
@@ -168,11 +168,11 @@ fn a_classifier_of_pictures_is_scored_on_class_folders() -> Result {
 }
 
 #[test]
-fn a_task_that_draws_its_examples_reads_none() -> Result {
+fn a_task_without_test_data_is_named() -> Result {
     let folder = Folder::new()?;
     folder.write("lists.txt", "")?;
     let short = ["--steps", "1", "--set", "schedule.warmup_steps=1", "-q", "--name", "lists"];
     folder.succeed(&[&["train", "listops/small"], &short[..]].concat())?;
     let refused = ["evaluate", "runs/lists", "--data", "lists.txt"];
-    folder.refuse(&refused, &["the task `listops` of this run draws its examples"])
+    folder.refuse(&refused, &["scores no models of the task `listops`"])
 }

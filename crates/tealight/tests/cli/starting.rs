@@ -222,6 +222,20 @@ fn a_configuration_that_starts_from_a_model_trains_and_exports() -> Result {
     // The model reads 64 tokens at most.
     assert!(folder.read("classify.toml")?.contains("seq_len = 16"));
     assert!(folder.read("masked_lm.toml")?.contains("seq_len = 64"));
+    // A classifier learns other labels; a masked language model continues no text.
+    let other = folder.read("days.jsonl")?.replace("sunny\"", "fine\"");
+    folder.write("other.jsonl", other)?;
+    let init = ["init", "classify", "--data", "other.jsonl", "--from", "runs/classify"];
+    folder.succeed(&[&init[..], &["-o", "other.toml"]].concat())?;
+    assert!(folder.read("other.toml")?.contains("labels = [\"fine\",\"rainy\"]"));
+    let log = folder
+        .succeed(&["train", "other.toml", "--steps", "2", "--set", "schedule.warmup_steps=1"])?
+        .stderr;
+    assert!(log.contains("; labels: 1 as in the model, 1 randomly initialised"), "{log}");
+    folder.refuse(
+        &["init", "causal_lm", "--data", "days.txt", "--from", "runs/masked"],
+        &["the task `causal_lm` starts from a decoder"],
+    )?;
     folder.refuse(
         &["init", "weather", "--data", "days.txt", "--from", "runs/masked"],
         &["the task `weather` starts from no trained model"],

@@ -1,6 +1,6 @@
 //! The fields of a `.jsonl` or the columns of a `.csv`, and their content.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -20,8 +20,8 @@ pub(super) struct Column {
     /// The number of rows in which it is not empty.
     pub(super) n: usize,
     pub(super) n_characters: usize,
-    /// Different values, at most [`MAX_DIFFERENT`].
-    pub(super) different: BTreeSet<String>,
+    /// How often each value occurs, of at most [`MAX_DIFFERENT`] values.
+    pub(super) different: BTreeMap<String, usize>,
     pub(super) n_lists: usize,
     pub(super) n_numbers: usize,
     /// Numbers with a fraction.
@@ -50,8 +50,13 @@ impl Column {
             self.n_numbers += 1;
             self.n_fractions += usize::from(number.fract() != 0.);
         }
-        if self.different.len() < MAX_DIFFERENT {
-            self.different.insert(text);
+        // As labels are read: without spaces around them.
+        let text = text.trim();
+        let has_room = self.different.len() < MAX_DIFFERENT;
+        if let Some(n) = self.different.get_mut(text) {
+            *n += 1;
+        } else if has_room {
+            self.different.insert(text.to_owned(), 1);
         }
     }
 
@@ -95,10 +100,26 @@ fn of_jsonl(path: &Path, bytes: &[u8]) -> Result<(Vec<Column>, usize)> {
     Ok((columns, n))
 }
 
+/// The name of the sign that separates the names in a heading which no comma does, as spreadsheets of some languages write
+/// it.
+fn other_separator(heading: &str) -> Option<&'static str> {
+    let signs = [(';', "semicolons"), ('\t', "tabs")];
+    signs.into_iter().find(|(sign, _)| heading.contains(*sign)).map(|(_, name)| name)
+}
+
 fn of_csv(path: &Path, bytes: &[u8]) -> Result<(Vec<Column>, usize)> {
     let broken = |error: csv::Error| refused(path, &format!("is no .csv file: {error}"));
     let mut reader = csv::Reader::from_reader(bytes);
     let names = reader.headers().map_err(broken)?.clone();
+    if let ([only], Some(sign)) =
+        (&names.iter().collect::<Vec<_>>()[..], names.get(0).and_then(other_separator))
+    {
+        let rule = format!(
+            "has one column, `{}`: it seems to be separated by {sign}, and a .csv is separated by commas",
+            only.escape_debug()
+        );
+        return Err(refused(path, &rule));
+    }
     let column = |name: &str| Column { name: name.trim().to_owned(), ..Column::default() };
     let mut columns: Vec<Column> = names.iter().map(column).collect();
     let mut n = 0;

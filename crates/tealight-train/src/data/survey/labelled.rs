@@ -38,6 +38,11 @@ const LABELS: &[&str] = &[
     "rating",
     "score",
     "stars",
+    "polarity",
+    "gold",
+    "verdict",
+    "annotation",
+    "y",
     "tags",
     "tag",
 ];
@@ -57,10 +62,25 @@ pub struct Labelled {
     pub label: String,
     /// The kind of values in the column of the label.
     pub target: Target,
+    /// The classes, in ascending order; none of other targets.
+    pub classes: Vec<String>,
+    /// Of classes: how many texts of the most frequent one there are for each of the rarest; otherwise 1.
+    pub imbalance: f64,
     /// The most words of a text.
     pub most_words: usize,
     /// About how many bytes all texts have.
     pub bytes: f64,
+}
+
+/// The columns that a user names; others are found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// Of the text.
+    pub text: Option<String>,
+    /// Of the second text of a pair.
+    pub text_pair: Option<String>,
+    /// Of the label.
+    pub label: Option<String>,
 }
 
 /// The kind of values in a column of labels.
@@ -74,36 +94,43 @@ pub enum Target {
     Number,
 }
 
-/// Looks into a `.jsonl` or `.csv` of texts with labels.
-pub fn labelled(path: &Path) -> Result<Labelled> {
+/// Looks into a `.jsonl` or `.csv` of texts with labels, for the columns that are not `chosen`.
+pub fn labelled(path: &Path, chosen: &Columns) -> Result<Labelled> {
     let (columns, n) = columns::read(path)?;
-    let named = |names: &[&str]| {
-        let mut found = names.iter().filter_map(|name| columns.iter().find(|c| c.name == *name));
-        found.next()
-    };
     let known = || columns.iter().map(|c| format!("`{}`", c.name)).collect::<Vec<_>>().join(", ");
-    let is_text = |column: &&Column| column.n_lists == 0 && column.n_numbers < column.n;
-    let longest = || {
-        let texts = columns.iter().filter(is_text);
-        texts.max_by(|a, b| a.mean_characters().total_cmp(&b.mean_characters()))
-    };
-    let Some(text) = named(TEXTS).or_else(longest) else {
+    let names = [&chosen.text, &chosen.text_pair, &chosen.label].map(Option::as_deref);
+    for (at, name) in names.iter().enumerate() {
+        let Some(name) = name else { continue };
+        if names[..at].contains(&Some(name)) {
+            let rule = format!("has one column `{name}`, and it is named for two purposes");
+            return Err(refused(path, &rule));
+        }
+        if !columns.iter().any(|column| column.name == *name) {
+            return Err(refused(path, &format!("has no column `{name}` among {}", known())));
+        }
+    }
+    let of = |name: Option<&str>| columns.iter().find(|c| name == Some(c.name.as_str()));
+    let mut free: Vec<&Column> =
+        columns.iter().filter(|c| !names.contains(&Some(c.name.as_str()))).collect();
+    let Some(text) = of(names[0]).or_else(|| find_text(&free)) else {
         return Err(refused(path, &format!("has no column of texts among {}", known())));
     };
-    let pair = named(SECOND_TEXTS).filter(|pair| pair.name != text.name);
-    let is_other = |column: &&Column| {
-        column.name != text.name && pair.is_none_or(|pair| pair.name != column.name)
-    };
+    free.retain(|column| column.name != text.name);
+    let pair = of(names[1]).or_else(|| named(SECOND_TEXTS, &free));
+    free.retain(|column| pair.is_none_or(|pair| pair.name != column.name));
     // A column that is filled in every row, with the fewest values, but not the same in all.
     let fewest = || {
-        let filled = columns.iter().filter(is_other).filter(|c| c.n == n && c.different.len() > 1);
+        let filled = free.iter().copied().filter(|c| c.n == n && c.different.len() > 1);
         filled.min_by_key(|column| column.different.len())
     };
-    let Some(label) = named(LABELS).filter(is_other).or_else(fewest) else {
+    let Some(label) = of(names[2]).or_else(|| named(LABELS, &free)).or_else(fewest) else {
         return Err(refused(path, &format!("has no column of labels among {}", known())));
     };
-    let is_headed = named(TEXTS).is_some() || named(LABELS).is_some();
-    if is_csv(path) && !is_headed && label.different.contains(&label.name) {
+    let all: Vec<&Column> = columns.iter().collect();
+    let is_headed = *chosen != Columns::default()
+        || named(TEXTS, &all).is_some()
+        || named(LABELS, &all).is_some();
+    if is_csv(path) && !is_headed && label.different.contains_key(&label.name) {
         let rule = format!(
             "begins with a row of data: `{}` would name the column of labels and is the label of a row, too. The first \
              line of a .csv names the columns",
@@ -119,13 +146,64 @@ pub fn labelled(path: &Path) -> Result<Labelled> {
         text_pair: pair.map(|pair| pair.name.clone()),
         label: label.name.clone(),
         target: target(label),
+        classes: match target(label) {
+            Target::Classes(_) => label.different.keys().cloned().collect(),
+            Target::Labels | Target::Number => Vec::new(),
+        },
+        imbalance: imbalance(label),
         most_words,
         bytes: n_characters as f64,
     })
 }
 
+/// The names of the columns or fields; `None` if the file cannot be read as a table.
+pub fn column_names(path: &Path) -> Option<Vec<String>> {
+    let (columns, _) = columns::read(path).ok()?;
+    Some(columns.into_iter().map(|column| column.name).collect())
+}
+
+/// The columns of the texts in a `.jsonl` or `.csv`: those that are `wanted`, without regard to case. If there is no such
+/// text, one that has a usual name or long values; a second text is never guessed.
+pub fn texts(path: &Path, wanted: &Columns) -> Result<Columns> {
+    let (columns, _) = columns::read(path)?;
+    let mut free: Vec<&Column> = columns.iter().collect();
+    let alike = |name: &Option<String>, free: &[_]| named(&[name.as_deref()?], free);
+    let pair = alike(&wanted.text_pair, &free);
+    free.retain(|column| pair.is_none_or(|pair: &Column| pair.name != column.name));
+    let text = alike(&wanted.text, &free).or_else(|| find_text(&free));
+    let name = |column: &Column| column.name.clone();
+    Ok(Columns {
+        text: text.map(name).or_else(|| wanted.text.clone()),
+        text_pair: pair.map(name).or_else(|| wanted.text_pair.clone()),
+        label: wanted.label.clone(),
+    })
+}
+
+/// The first of `names` that a column has, without regard to case: headings are written in many ways.
+fn named<'a>(names: &[&str], columns: &[&'a Column]) -> Option<&'a Column> {
+    let is = |name: &str| columns.iter().find(|c| c.name.trim().eq_ignore_ascii_case(name));
+    names.iter().find_map(|name| is(name)).copied()
+}
+
+/// A column of a usual name, or the one with the longest texts.
+fn find_text<'a>(columns: &[&'a Column]) -> Option<&'a Column> {
+    let longest = || {
+        let texts = columns.iter().copied().filter(|c| c.n_lists == 0 && c.n_numbers < c.n);
+        texts.max_by(|a, b| a.mean_characters().total_cmp(&b.mean_characters()))
+    };
+    named(TEXTS, columns).or_else(longest)
+}
+
 fn is_csv(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "csv")
+}
+
+fn imbalance(label: &Column) -> f64 {
+    let counts = || label.different.values().map(|&n| n as f64);
+    match (target(label), counts().reduce(f64::min)) {
+        (Target::Classes(_), Some(least)) => counts().fold(least, f64::max) / least,
+        _ => 1.,
+    }
 }
 
 fn target(label: &Column) -> Target {
@@ -148,7 +226,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, content).unwrap();
-        labelled(&path)
+        labelled(&path, &Columns::default())
     }
 
     #[test]
@@ -159,6 +237,9 @@ mod tests {
         let found = survey("a.csv", "nr,what,kind\n1,one two,x\n2,three four,y\n3,five six,x\n");
         let found = found.unwrap();
         assert_eq!((&*found.text, &*found.label), ("what", "kind"));
+        // Headings in capitals, and names of other data sets.
+        let found = survey("a.csv", "Y,TEXT\n0,one two\n1,three\n").unwrap();
+        assert_eq!((&*found.text, &*found.label), ("TEXT", "Y"));
         let pairs = "{\"premise\":\"a\",\"hypothesis\":\"b\",\"label\":1}\n{\"premise\":\"a\",\"hypothesis\":\"c\",\"label\":0}";
         assert_eq!(survey("a.jsonl", pairs).unwrap().text_pair.as_deref(), Some("hypothesis"));
     }
@@ -171,6 +252,8 @@ mod tests {
                 .target
         };
         assert_eq!(target(["1", "0"]), Target::Classes(2));
+        let rare = survey("a.csv", "text,label\na,x\nb,x\nc,x\nd,y\n").unwrap();
+        assert_eq!(rare.imbalance, 3.);
         assert_eq!(target(["1.5", "0"]), Target::Number);
         assert_eq!(target(["x;y", "x"]), Target::Labels);
         let lists = "{\"text\":\"a\",\"label\":[\"x\"]}\n{\"text\":\"b\",\"label\":[]}";

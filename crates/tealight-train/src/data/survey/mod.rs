@@ -12,7 +12,7 @@ mod pictures;
 use std::path::Path;
 
 pub use corpus::{Corpus, corpus};
-pub use labelled::{Labelled, Target, labelled};
+pub use labelled::{Columns, Labelled, Target, column_names, labelled, texts};
 pub use pairs::{Pairs, pairs};
 pub use pictures::{PictureFiles, PictureFormat, pictures};
 

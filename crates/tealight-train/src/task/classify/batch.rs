@@ -9,7 +9,7 @@
 //! They are those of `…ForSequenceClassification` in `transformers`.
 
 use candle_core::{D, DType, Device, Tensor};
-use tealight_ops::cross_entropy::{cross_entropy, hits};
+use tealight_ops::cross_entropy::{cross_entropy, cross_entropy_soft, hits};
 use tealight_ops::device::tensor_of;
 
 use super::data::{Item, Target};
@@ -28,6 +28,17 @@ pub struct Batch {
     objective: Objective,
     /// `(batch)` classes or numbers; `(batch · n_labels)` zeros and ones.
     targets: Tensor,
+    /// `(batch, n_classes)`: the probabilities that the loss asks for, times the weight of the class; `None` if all
+    /// classes have the weight 1.
+    weighted: Option<Tensor>,
+}
+
+/// Class weights and label smoothing of the training loss.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weights<'a> {
+    /// By class.
+    pub(super) by_class: &'a [f32],
+    pub(super) label_smoothing: f64,
 }
 
 impl Batch {
@@ -57,7 +68,23 @@ impl Batch {
             let n = classes.len();
             tensor_of(classes, n, device)?
         };
-        Ok(Self { rows, objective, targets })
+        Ok(Self { rows, objective, targets, weighted: None })
+    }
+
+    /// This batch with class weights in its loss. Its objective is `classes`.
+    pub(super) fn weighted(mut self, items: &[Item], weights: Weights<'_>) -> Result<Self> {
+        let Weights { by_class, label_smoothing } = weights;
+        let n_classes = by_class.len();
+        let spread = (label_smoothing / n_classes as f64) as f32;
+        let mut targets = Vec::with_capacity(items.len() * n_classes);
+        for class in items.iter().map(|item| item.target.class()) {
+            let weight = by_class.get(class).copied().unwrap_or(1.);
+            let asked = |c| if c == class { 1. - label_smoothing as f32 + spread } else { spread };
+            targets.extend((0..n_classes).map(|c| weight * asked(c)));
+        }
+        let shape = (items.len(), n_classes);
+        self.weighted = Some(tensor_of(targets, shape, self.targets.device())?);
+        Ok(self)
     }
 
     pub(super) fn n_tokens(&self) -> u64 {
@@ -67,6 +94,7 @@ impl Batch {
     pub(super) fn inputs(&self) -> Inputs<'_> {
         let Rows { ids, type_ids, mask, .. } = &self.rows;
         let tensors = [ids, &self.targets].into_iter().chain(type_ids).chain(mask.tensors());
+        let tensors = tensors.chain(&self.weighted);
         Inputs { tensors: tensors.collect(), count: self.targets.elem_count() }
     }
 
@@ -76,7 +104,10 @@ impl Batch {
         let without_metrics = |sum| Loss { sum, count: count as f64, metrics: Measures::default() };
         Ok(match self.objective {
             Objective::Classes => {
-                let sum = cross_entropy(logits, &self.targets, label_smoothing)?;
+                let sum = match &self.weighted {
+                    Some(targets) => cross_entropy_soft(logits, targets)?,
+                    None => cross_entropy(logits, &self.targets, label_smoothing)?,
+                };
                 Loss::with_hits(sum, count, "accuracy", &hits(logits, &self.targets)?)
             }
             Objective::Labels => {
@@ -132,6 +163,42 @@ mod tests {
 
     fn assert_near(value: f64, expected: f64) {
         assert!((value - expected).abs() < 1e-5 * expected.abs().max(1.), "{value}, {expected}");
+    }
+
+    #[test]
+    fn a_class_counts_as_much_as_its_weight() {
+        let targets = [0, 1, 1].map(Target::Class);
+        let logits = Tensor::new(&[[0.5_f32, -1.25], [2., 0.], [-0.25, 0.75]], device()).unwrap();
+        for smoothing in [0., 0.2] {
+            let of = |target: &Target| {
+                let row = Batch::new(
+                    &[Item {
+                        tokens: Tokens { ids: vec![1], type_ids: Vec::new() },
+                        target: target.clone(),
+                    }],
+                    &Labels::new(Objective::Classes, vec!["a".to_owned(), "b".to_owned()]),
+                    5,
+                    0,
+                    device(),
+                );
+                row.unwrap()
+            };
+            let rows = targets.iter().enumerate().map(|(at, target)| {
+                loss(&of(target), &logits.narrow(0, at, 1).unwrap(), smoothing).0
+            });
+            let rows: Vec<f64> = rows.collect();
+            let whole = batch(Objective::Classes, targets.to_vec());
+            let tokens = Tokens { ids: vec![1, 2], type_ids: Vec::new() };
+            let items: Vec<_> = targets
+                .iter()
+                .map(|target| Item { tokens: tokens.clone(), target: target.clone() })
+                .collect();
+            let weights = Weights { by_class: &[2., 0.5], label_smoothing: smoothing };
+            let weighted = whole.weighted(&items, weights).unwrap();
+            let (sum, count) = loss(&weighted, &logits, smoothing);
+            assert_near(sum, 2. * rows[0] + 0.5 * (rows[1] + rows[2]));
+            assert_eq!(count, 3.);
+        }
     }
 
     #[test]

@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tealight_model::models::read_out::ReadOut;
-use tealight_model::{ModelSpec, SpecRecord};
+use tealight_model::names::Named as _;
+use tealight_model::{ModelSpec, SpecRecord, names};
 
 use super::file::{Fields, read};
+use super::remarks::remarks;
 use crate::checks::{at_most, check, given};
+use crate::data::survey::{Columns, column_names, labelled};
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::{Error, Result};
 use crate::inference::labels::Objective;
@@ -41,6 +44,8 @@ settings! {
         /// Probability mass that the loss spreads over all classes, or over both values of a label (Szegedy et al.
         /// 2016).
         pub label_smoothing: f64 = 0.,
+        /// How much the texts of each class count in the loss; under `objective = "classes"` only.
+        pub class_weights: ClassWeights = ClassWeights::Equal,
         /// `[task.data]`: the texts.
         pub data: DataConfig = DataConfig::default(),
         /// `[task.tokenizer]`; it is trained on the training texts unless it comes from a file.
@@ -63,6 +68,17 @@ settings! {
         pub validation: f64 = 0.1,
         /// A file of texts for validation, instead of a share.
         pub validation_path: Option<PathBuf> = None,
+    }
+}
+
+names! {
+    /// How much the texts of each class count in the loss.
+    pub enum ClassWeights {
+        /// Every text counts as much.
+        "equal" => Equal,
+        /// Every class counts as much: a text of it counts n / (k · n_c), for n texts to train on, k classes, and n_c
+        /// texts of the class (King and Zeng 2001).
+        "balanced" => Balanced,
     }
 }
 
@@ -113,6 +129,14 @@ impl TaskSettings for Config {
         at_most("task.n_token_types", n_token_types as u64, MAX_SEQ_LEN)?;
         check_label_smoothing(label_smoothing)?;
         self.check_labels()?;
+        if self.class_weights != ClassWeights::Equal && self.objective != Objective::Classes {
+            let message = format!(
+                "`task.class_weights` = \"{}\" needs classes, and `task.objective` = \"{}\" learns none",
+                self.class_weights.name(),
+                self.objective.name()
+            );
+            return Err(Error::config(["task.class_weights", "task.objective"], message));
+        }
         let DataConfig { validation, ref path, .. } = self.data;
         given(PATH, path, "a .jsonl or .csv file with texts and labels")?;
         let is_share = |share| share > 0. && share < 1.;
@@ -130,7 +154,22 @@ impl TaskSettings for Config {
     fn test_on(&mut self, data: &Path, _kind: &str) -> Result<()> {
         data.clone_into(&mut self.data.path);
         self.data.validation_path = None;
-        absolute_path(&mut self.data.path)
+        absolute_path(&mut self.data.path)?;
+        let Some(all) = column_names(data) else { return Ok(()) };
+        // Another file may name its columns in another way. Those that it has stay.
+        let DataConfig { text, text_pair, label, .. } = &mut self.data;
+        let kept = |name: &String| all.contains(name).then(|| name.clone());
+        let chosen = Columns {
+            text: kept(text),
+            text_pair: text_pair.as_ref().and_then(kept),
+            label: kept(label),
+        };
+        let Ok(found) = labelled(data, &chosen) else { return Ok(()) };
+        (*text, *label) = (found.text, found.label);
+        if let (Some(pair), Some(other)) = (text_pair, found.text_pair) {
+            *pair = other;
+        }
+        Ok(())
     }
 
     fn next_command(&self, run: &Path) -> String {
@@ -151,8 +190,9 @@ impl TaskSettings for Config {
         &["model.lm_head.", "model.tied_output", "model.scale_output"]
     }
 
-    fn check_data(&self) -> Result<()> {
-        read(PATH, &self.data.path, self.data.fields(), self.objective).map(drop)
+    fn check_data(&self) -> Result<Vec<String>> {
+        let examples = read(PATH, &self.data.path, self.data.fields(), self.objective)?;
+        Ok(remarks(&examples, &[]))
     }
 
     fn add_readers(&self, readers: &mut Readers) -> Result<()> {

@@ -8,6 +8,7 @@ use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, DataConfig, PATH};
 use super::file::{Example, Label, read};
+use super::remarks::remarks;
 use crate::data::DataFile;
 use crate::data::fingerprint::fnv_1a;
 use crate::error::{Error, Result};
@@ -44,6 +45,8 @@ pub(super) struct Data {
     pub(super) encoder: Encoder,
     /// The files of the texts and of the tokenizer.
     pub(super) files: Vec<DataFile>,
+    /// What a user should know about the texts, a line each.
+    pub(super) remarks: Vec<String>,
 }
 
 impl Data {
@@ -84,9 +87,10 @@ impl Data {
             _ => labels(config, &examples)?,
         };
         // The baselines, which learn from the training texts, learn from these.
-        let splits =
-            Splits { train: examples.clone(), validation: examples, validation_path: path };
-        Self::encoded(config, seq_len, kept, labels, splits, files)
+        let train = examples.clone();
+        let remarks = remarks(&examples, &[]);
+        let splits = Splits { train, validation: examples, validation_path: path };
+        Ok(Self { remarks, ..Self::encoded(config, seq_len, kept, labels, splits, files)? })
     }
 
     /// Encodes the texts of both splits.
@@ -99,6 +103,7 @@ impl Data {
         mut files: Vec<DataFile>,
     ) -> Result<Self> {
         let DataConfig { path, text_pair, .. } = &config.data;
+        let remarks = remarks(&train, &validation);
         let texts =
             train.iter().flat_map(|one| [Some(&one.text.text), one.text.text_pair.as_ref()]);
         let texts = texts.flatten().map(|text| Ok(text.clone()));
@@ -117,7 +122,7 @@ impl Data {
         let mut held_out = items(&validation, validation_path)?;
         held_out.sort_by_key(|item| std::cmp::Reverse(item.tokens.ids.len()));
         let train = items(&train, path)?;
-        Ok(Self { train, validation: held_out, labels, encoder, files })
+        Ok(Self { train, validation: held_out, labels, encoder, files, remarks })
     }
 }
 

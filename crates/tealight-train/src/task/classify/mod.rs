@@ -8,10 +8,12 @@
 //! The texts and their labels come from a file. A run keeps the tokenizer and the labels: its model is used
 //! without the texts.
 
+mod annotate;
 mod batch;
 mod config;
 mod data;
 mod file;
+mod remarks;
 mod report;
 
 use std::collections::BTreeMap;
@@ -23,8 +25,10 @@ use tealight_model::models::classifier::{Classifier, ClassifierSpec};
 use tealight_model::{Mode, ModelConfig, ParamStore};
 
 pub use crate::inference::text_classifier::Text;
+pub use annotate::annotated;
 pub use batch::Batch;
-pub use config::{Config, DataConfig};
+use batch::Weights;
+pub use config::{ClassWeights, Config, DataConfig};
 pub use file::{Example, Label, texts};
 
 use crate::data::text::tokenizer::Specials;
@@ -50,6 +54,8 @@ pub struct Classify {
     data: Data,
     /// The order of the training texts.
     order: ShuffledOrder,
+    /// By class; `None` if all texts count as much.
+    class_weights: Option<Vec<f32>>,
     /// Rows of the token embedding.
     vocab_size: usize,
     batch_size: usize,
@@ -77,9 +83,35 @@ impl TaskKind for Config {
         };
         let vocab_size = embedding_rows(&data.encoder.tokenizer, self.vocab_size)?;
         let order = ShuffledOrder::new(seed, data.train.len());
+        let class_weights = match self.class_weights {
+            ClassWeights::Equal => None,
+            ClassWeights::Balanced => Some(balanced(&data)),
+        };
         let (config, device) = (self.clone(), device.clone());
-        Ok(Classify { config, data, order, vocab_size, batch_size, required_len, device })
+        Ok(Classify {
+            config,
+            data,
+            order,
+            class_weights,
+            vocab_size,
+            batch_size,
+            required_len,
+            device,
+        })
     }
+}
+
+/// n / (k · n_c) for each class c; 1 for one of which there is no text.
+fn balanced(data: &Data) -> Vec<f32> {
+    let mut counts = vec![0_u32; data.labels.names().len()];
+    for item in &data.train {
+        if let Target::Class(class) = item.target {
+            counts[class as usize] += 1;
+        }
+    }
+    let (n, k) = (data.train.len() as f64, counts.len() as f64);
+    let weight = |&n_c: &u32| if n_c == 0 { 1. } else { (n / (k * f64::from(n_c))) as f32 };
+    counts.iter().map(weight).collect()
 }
 
 /// The most tokens of a text.
@@ -179,7 +211,14 @@ impl Task for Classify {
                 let first = index * self.batch_size as u64;
                 let places = self.order.examples(first, self.batch_size);
                 let items: Vec<Item> = places.into_iter().map(|at| train[at].clone()).collect();
-                self.batch_of(&items)
+                let batch = self.batch_of(&items)?;
+                match &self.class_weights {
+                    Some(by_class) => {
+                        let label_smoothing = self.config.label_smoothing;
+                        batch.weighted(&items, Weights { by_class, label_smoothing })
+                    }
+                    None => Ok(batch),
+                }
             }
             Split::Validation => {
                 let mut batches = validation.chunks(self.evaluation_batch());
@@ -270,6 +309,10 @@ impl RegisteredTask for Classify {
 
     fn cost(&self, _: &Classifier, config: &ModelConfig, store: &ParamStore) -> Cost {
         Classifier::cost(config, &self.model_spec(), store)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.data.remarks.clone()
     }
 
     fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {

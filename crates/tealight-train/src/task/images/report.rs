@@ -14,7 +14,7 @@ use crate::task::batch::likeliest;
 use crate::task::report::Report;
 use crate::task::report::classes::{Items, Mistake};
 use crate::task::report::reference::Predictor;
-use crate::task::scores::{Counts, confusion, macro_f1};
+use crate::task::scores::{confusion, macro_f1_of_classes};
 use crate::task::table::thousands;
 
 /// Classes from which on the top-5 accuracy is told.
@@ -47,7 +47,7 @@ pub(super) fn report(task: &Images, model: &ImageClassifier) -> Result<Report> {
     };
 
     let mut report = Report::new(if top_5.is_some() { &COLUMNS } else { &COLUMNS[..2] });
-    let macro_f1 = ("macro_f1", macro_f1(&Counts::of_classes(&confusion)));
+    let macro_f1 = ("macro_f1", macro_f1_of_classes(&confusion));
     report.model([accuracy].into_iter().chain(top_5).chain([nll, macro_f1]));
     let error = report.standard_error("accuracy", rows.len());
     report.row(Predictor::Majority, "majority", scores(&majority, &classes));

@@ -18,6 +18,11 @@ pub(super) fn run(args: &Classify, pipeline: &ImageClassification) -> Result<()>
     if !args.pair.is_empty() {
         bail!("`--pair` is for texts, and `{name}` is a classifier of pictures");
     }
+    if args.output.is_some() {
+        bail!(
+            "`--output` writes the rows of a table of texts, and `{name}` is a classifier of pictures"
+        );
+    }
     let reader = format!("`{name}`, a classifier of pictures");
     let Pictures { paths, is_one } = pictures(&args.texts, args.file.as_deref(), &reader)?;
     let requests: Vec<Request> = paths.iter().cloned().map(Request::File).collect();

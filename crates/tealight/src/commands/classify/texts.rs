@@ -9,11 +9,12 @@ use tealight_train::inference::labels::{Classified, Objective};
 use tealight_train::inference::text_classifier::Text;
 use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::text_classification::TextClassification;
+use tealight_train::storage::files::replace;
 
 use crate::args::predict as args;
 use crate::runs::input_warnings::{warn_of_truncated, warn_of_unknown};
 use crate::terminal::input::{self, is_picture};
-use crate::terminal::output::{print, print_json};
+use crate::terminal::output::{log, print, print_json};
 
 /// Printed for a text without any label.
 const NONE: &str = "–";
@@ -29,6 +30,9 @@ pub(super) fn run(args: &args::Classify, pipeline: &TextClassification) -> Resul
     let all = texts.iter().flat_map(|one| [Some(&one.text), one.text_pair.as_ref()]);
     let all: Vec<&str> = all.flatten().map(String::as_str).collect();
     warn_of_unknown(pipeline.tokenizer(), &all)?;
+    if let (Some(output), Some(file)) = (&args.output, &args.file) {
+        return write(pipeline, file, output, &classified);
+    }
     if let Some(top_k) = args.top_k {
         for one in &mut classified {
             one.scores.truncate(top_k);
@@ -40,10 +44,38 @@ pub(super) fn run(args: &args::Classify, pipeline: &TextClassification) -> Resul
     print(&as_text(objective, &classified))
 }
 
+/// Writes the rows of `file` with their labels to `output`, which has its format.
+fn write(
+    pipeline: &TextClassification,
+    file: &Path,
+    output: &Path,
+    classified: &[Classified],
+) -> Result<()> {
+    if !is_table(file) || file.extension() != output.extension() {
+        bail!(
+            "`--output` writes the rows of a .jsonl or .csv to a file of the same ending: not those of `{}` to `{}`",
+            file.display(),
+            output.display()
+        );
+    }
+    if output.exists() {
+        bail!("`{}` exists: `--output` writes a new file", output.display());
+    }
+    replace(output, &pipeline.annotated(file, classified)?)?;
+    log(&format!("wrote {}: {} rows", output.display(), classified.len()));
+    Ok(())
+}
+
 /// The texts of the arguments with their pairs, then those of the file.
 fn texts(args: &args::Classify, pipeline: &TextClassification) -> Result<Vec<Text>> {
     let (table, lines) = match args.file.as_deref() {
-        Some(path) if is_table(path) => (pipeline.texts_of(path)?, None),
+        Some(path) if is_table(path) => {
+            let (texts, column) = pipeline.texts_of(path)?;
+            if let Some(column) = column {
+                log(&format!("{}: reads texts from the column `{column}`", path.display()));
+            }
+            (texts, None)
+        }
         other => (Vec::new(), other),
     };
     let is_only_a_table = args.texts.is_empty() && lines.is_none();

@@ -13,7 +13,7 @@ use crate::task::batch::likeliest;
 use crate::task::report::Report;
 use crate::task::report::classes::{Items, Mistake};
 use crate::task::report::reference::Predictor;
-use crate::task::scores::{Counts, confusion, macro_f1, matthews};
+use crate::task::scores::{Counts, confusion, macro_f1_of_classes, matthews};
 use crate::task::table::thousands;
 
 /// Characters of the text of a mistake.
@@ -65,7 +65,10 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
 fn of_confusion(confusion: &[Vec<u64>]) -> Vec<(&'static str, f64)> {
     let counts = Counts::of_classes(confusion);
     let f1 = if let [_, second] = &counts[..] { Some(("f1", second.f1())) } else { None };
-    let others = [("macro_f1", macro_f1(&counts)), ("matthews_correlation", matthews(confusion))];
+    let others = [
+        ("macro_f1", macro_f1_of_classes(confusion)),
+        ("matthews_correlation", matthews(confusion)),
+    ];
     f1.into_iter().chain(others).collect()
 }
 

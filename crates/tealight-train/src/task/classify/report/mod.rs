@@ -52,7 +52,7 @@ fn held_out<'a>(
 
 impl Target {
     /// The class; 0 of something else.
-    fn class(&self) -> usize {
+    pub(super) fn class(&self) -> usize {
         if let Self::Class(class) = self { *class as usize } else { 0 }
     }
 

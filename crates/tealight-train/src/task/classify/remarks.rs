@@ -1,0 +1,171 @@
+//! What a user should know about labelled texts: how often each label occurs, and what looks like a mistake.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::file::{Example, Label};
+use crate::task::table::thousands;
+
+/// Labels whose counts are shown.
+const MAX_LABELS: usize = 12;
+/// Characters of a text that are shown.
+const MAX_TEXT: usize = 40;
+
+/// Remarks on the examples of both splits, a line each; the second may be empty.
+pub(super) fn remarks(train: &[Example], validation: &[Example]) -> Vec<String> {
+    let all = || train.iter().chain(validation);
+    let counts = counts(all());
+    let texts = by_text(all());
+    [
+        labels(&counts),
+        near_labels(&counts),
+        repeated(&texts),
+        contradicting(&texts),
+        in_both(train, validation),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// How many texts have each label; a text of no label has none.
+fn counts<'a>(examples: impl Iterator<Item = &'a Example>) -> BTreeMap<&'a str, u64> {
+    let mut counts = BTreeMap::new();
+    for example in examples {
+        for label in names(&example.label) {
+            *counts.entry(label).or_default() += 1;
+        }
+    }
+    counts
+}
+
+fn names(label: &Label) -> Vec<&str> {
+    match label {
+        Label::Class(class) => vec![class],
+        Label::Labels(labels) => labels.iter().map(String::as_str).collect(),
+        Label::Number(_) => Vec::new(),
+    }
+}
+
+/// `labels: "ham" 4,827, "spam" 747`
+fn labels(counts: &BTreeMap<&str, u64>) -> Option<String> {
+    let mut by_count: Vec<_> = counts.iter().collect();
+    by_count.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+    let shown: Vec<_> = by_count
+        .iter()
+        .take(MAX_LABELS)
+        .map(|(label, n)| format!("\"{}\" {}", label.escape_debug(), thousands(**n)))
+        .collect();
+    let more = match by_count.len().saturating_sub(MAX_LABELS) {
+        0 => String::new(),
+        n => format!(", and {n} more"),
+    };
+    (!shown.is_empty()).then(|| format!("labels: {}{more}", shown.join(", ")))
+}
+
+/// Labels that differ only in case or in spaces.
+fn near_labels(counts: &BTreeMap<&str, u64>) -> Option<String> {
+    let mut same: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for label in counts.keys() {
+        let words: Vec<_> = label.split_whitespace().collect();
+        same.entry(words.join(" ").to_lowercase()).or_default().push(label);
+    }
+    let near = same.into_values().filter(|labels| labels.len() > 1).flatten();
+    let near: Vec<_> = near.map(|label| format!("\"{}\"", label.escape_debug())).collect();
+    if near.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "the labels {} differ only in case or spaces; each is learnt as a class of its own",
+        near.join(", ")
+    ))
+}
+
+type ByText<'a> = BTreeMap<(&'a str, Option<&'a str>), Vec<&'a Example>>;
+
+fn text(example: &Example) -> (&str, Option<&str>) {
+    (&example.text.text, example.text.text_pair.as_deref())
+}
+
+fn by_text<'a>(examples: impl Iterator<Item = &'a Example>) -> ByText<'a> {
+    let mut texts = ByText::new();
+    for example in examples {
+        texts.entry(text(example)).or_default().push(example);
+    }
+    texts
+}
+
+fn repeated(texts: &ByText<'_>) -> Option<String> {
+    let repeated = texts.values().filter(|examples| examples.len() > 1);
+    match repeated.count() {
+        0 => None,
+        1 => Some("1 text occurs more than once".to_owned()),
+        n => Some(format!("{} texts occur more than once", thousands(n as u64))),
+    }
+}
+
+/// Equal texts with unlike labels.
+fn contradicting(texts: &ByText<'_>) -> Option<String> {
+    let is_unlike =
+        |examples: &&Vec<&Example>| examples.iter().any(|other| other.label != examples[0].label);
+    let mut unlike = texts.values().filter(is_unlike);
+    let first = unlike.next()?;
+    let n = 1 + unlike.count();
+    let shown: String = first[0].text.text.chars().take(MAX_TEXT).collect();
+    let other = first.iter().find(|other| other.label != first[0].label)?;
+    let lines = [first[0].line, other.line].map(|line| line.to_string());
+    let (texts, have) = if n == 1 { ("text", "has") } else { ("texts", "have") };
+    Some(format!(
+        "{} {texts} {have} unlike labels, such as \"{}\" in lines {}",
+        thousands(n as u64),
+        shown.escape_debug(),
+        lines.join(" and ")
+    ))
+}
+
+/// Texts of the validation split that are trained on, too.
+fn in_both(train: &[Example], validation: &[Example]) -> Option<String> {
+    let trained: BTreeSet<_> = train.iter().map(text).collect();
+    let n = validation.iter().filter(|example| trained.contains(&text(example))).count();
+    let of = validation.len();
+    (n > 0).then(|| {
+        format!(
+            "{} of {} texts for validation are trained on, too: their scores are too good",
+            thousands(n as u64),
+            thousands(of as u64)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inference::text_classifier::Text;
+
+    fn examples(rows: &[(&str, &str)]) -> Vec<Example> {
+        let example = |(line, &(text, label)): (usize, &(&str, &str))| Example {
+            text: Text { text: text.to_owned(), text_pair: None },
+            label: Label::Class(label.to_owned()),
+            line: line + 2,
+        };
+        rows.iter().enumerate().map(example).collect()
+    }
+
+    #[test]
+    fn labels_are_counted_and_mistakes_are_named() {
+        let train =
+            examples(&[("a", "pos"), ("b", "neg"), ("c", "Pos"), ("b", "pos"), ("d", "neg")]);
+        let validation = examples(&[("a", "pos"), ("e", "neg")]);
+        assert_eq!(
+            remarks(&train, &validation),
+            [
+                "labels: \"neg\" 3, \"pos\" 3, \"Pos\" 1",
+                "the labels \"Pos\", \"pos\" differ only in case or spaces; each is learnt as a class of its own",
+                "2 texts occur more than once",
+                "1 text has unlike labels, such as \"b\" in lines 3 and 5",
+                "1 of 2 texts for validation are trained on, too: their scores are too good",
+            ]
+        );
+        let clean = examples(&[("a", "x"), ("b", "y")]);
+        assert_eq!(remarks(&clean, &[]), ["labels: \"x\" 1, \"y\" 1"]);
+    }
+}
