@@ -51,7 +51,7 @@ const LOAD_ONNX: &str =
 /// its task.
 ///
 /// # Errors
-/// If there is none; the text gives all reasons.
+/// If `transformers` has no class for the model; the text gives all reasons.
 pub fn foreseen(
     config: &RunConfig,
     sizes: BTreeMap<String, u64>,

@@ -64,7 +64,7 @@ impl Evaluated {
             Err(error) => return Err(error.into()),
         }
         if args.weights.is_some() {
-            bail!("`--weights` needs a run, and `{}` is none", path.display());
+            bail!("`--weights` needs a run, but `{}` is a folder", path.display());
         }
         let (model, device) = open_model(&args.model)?;
         let loaded = Box::new(LoadedConfig::to_test(&model)?);

@@ -17,6 +17,7 @@ use tealight_train::task::{Task, TaskConfig};
 use tealight_train::trained::TrainedModel;
 
 use super::origin::{self, Origin};
+use crate::terminal::escape::quoted;
 use crate::terminal::failure::at_its_place;
 use crate::terminal::output::log;
 
@@ -82,8 +83,7 @@ impl LoadedConfig {
         let Some(path) = directory.path().to_str() else {
             bail!("`{}` is not UTF-8, as a configuration is", directory.path().display());
         };
-        // JSON writes a string as TOML does.
-        let init_from = format!("init_from={}", serde_json::Value::from(path));
+        let init_from = format!("init_from={}", quoted(path));
         let overrides: Vec<String> = [init_from].into_iter().chain(overrides).collect();
         let source = ConfigSource::read(&directory.resolved_path(), &overrides)?;
         Self::from_source(source, &mut InitModels::new())
@@ -97,6 +97,8 @@ impl LoadedConfig {
 
     /// The configuration of a run that could have trained `model`, without data: [`Self::test_on`] names them.
     pub(crate) fn to_test(model: &TrainedModel) -> Result<Self> {
+        // Of a language model: few texts have its longest sequence, which takes much memory.
+        const MAX_SEQ_LEN: usize = 512;
         let task = match &model.spec {
             Some(ModelSpec::TextClassifier(_)) => "classify",
             Some(ModelSpec::ImageClassifier(_)) => "images",
@@ -108,12 +110,13 @@ impl LoadedConfig {
                 model.description()
             ),
         };
+        let most = if task == "classify" { usize::MAX } else { MAX_SEQ_LEN };
         let spec_len = model.spec.and_then(|spec| spec.seq_len());
         let more = match (task, &model.readers.labels, spec_len.or(model.config.max_seq_len)) {
             // JSON writes a list of strings as TOML does.
             ("images", Some(labels), _) => format!("labels = {}", json!(labels.names())),
             ("images", None, _) => bail!("`{}` names no labels", model.origin.display()),
-            (_, _, Some(len)) => format!("seq_len = {len}"),
+            (_, _, Some(len)) => format!("seq_len = {}", len.min(most)),
             (_, _, None) => bail!("`{}` has no longest sequence", model.origin.display()),
         };
         let text = format!("task = {{ kind = \"{task}\", {more} }}\n");

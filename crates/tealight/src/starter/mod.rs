@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail};
 use tealight_train::data::survey::Columns;
 
 use crate::shipped;
+use crate::terminal::escape::quoted;
 use base::Base;
 
 /// Data that a user names.
@@ -152,11 +153,6 @@ fn example(task: &str) -> Option<&'static str> {
     }
 }
 
-/// A string as TOML writes it; JSON does it in the same way.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
-}
-
 /// `1.2 M`, `340 k`, `17`
 fn about(n: f64) -> String {
     match n {
@@ -201,9 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short_and_paths_are_quoted() {
+    fn numbers_are_short() {
         let shown = [1.24e9, 1.24e6, 3.4e5, 17.].map(about);
         assert_eq!(shown, ["1.2 G", "1.2 M", "340 k", "17"]);
-        assert_eq!(quoted("a \"b\"\\c"), r#""a \"b\"\\c""#);
     }
 }

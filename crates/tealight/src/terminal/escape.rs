@@ -74,6 +74,11 @@ fn ansi_c(text: &str) -> String {
     quoted
 }
 
+/// A string as TOML writes it. JSON does it in the same way, but for one control character.
+pub(crate) fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,5 +141,11 @@ mod tests {
             };
             assert_eq!(String::from_utf8_lossy(&output.stdout), argument);
         }
+    }
+
+    #[test]
+    fn strings_are_those_of_toml() {
+        let text = "a \"b\"\\c\u{7f}\n";
+        assert_eq!(quoted(text), r#""a \"b\"\\c\u007f\n""#);
     }
 }

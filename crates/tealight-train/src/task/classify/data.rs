@@ -71,9 +71,10 @@ impl Data {
             None => split(examples, config.data.validation, seed)?,
         };
         let labels = labels(config, &train)?;
+        let remarks = remarks(&train, &validation);
         let splits =
             Splits { train, validation, validation_path: validation_path.as_ref().unwrap_or(path) };
-        Self::encoded(config, seq_len, kept, labels, splits, files)
+        Ok(Self { remarks, ..Self::encoded(config, seq_len, kept, labels, splits, files)? })
     }
 
     /// Reads the file of the training texts to test a trained model on: all of them are held out. Its labels and its
@@ -88,12 +89,11 @@ impl Data {
         };
         // The baselines, which learn from the training texts, learn from these.
         let train = examples.clone();
-        let remarks = remarks(&examples, &[]);
         let splits = Splits { train, validation: examples, validation_path: path };
-        Ok(Self { remarks, ..Self::encoded(config, seq_len, kept, labels, splits, files)? })
+        Self::encoded(config, seq_len, kept, labels, splits, files)
     }
 
-    /// Encodes the texts of both splits.
+    /// Encodes the texts of both splits; there are no remarks on them.
     fn encoded(
         config: &Config,
         seq_len: usize,
@@ -103,7 +103,6 @@ impl Data {
         mut files: Vec<DataFile>,
     ) -> Result<Self> {
         let DataConfig { path, text_pair, .. } = &config.data;
-        let remarks = remarks(&train, &validation);
         let texts =
             train.iter().flat_map(|one| [Some(&one.text.text), one.text.text_pair.as_ref()]);
         let texts = texts.flatten().map(|text| Ok(text.clone()));
@@ -122,6 +121,7 @@ impl Data {
         let mut held_out = items(&validation, validation_path)?;
         held_out.sort_by_key(|item| std::cmp::Reverse(item.tokens.ids.len()));
         let train = items(&train, path)?;
+        let remarks = Vec::new();
         Ok(Self { train, validation: held_out, labels, encoder, files, remarks })
     }
 }
