@@ -267,29 +267,26 @@ fn classifiers_are_exported_with_the_head_of_the_class_or_refused_by_its_keys() 
     let normed = DenseHead { norm: true, bias: false, ..DenseHead::default() };
     let keys = ["model.classifier.bias", "model.classifier.norm"];
     assert_eq!(refused(&of(normed), ReadOut::Cls), keys);
-    let gpt2 = json!({ "model_type": "gpt2" }).to_string();
-    let error = hf::describe_classifier(&gpt2).expect_err("no such class").to_string();
-    assert!(error.contains("no classifier of the `model_type` \"gpt2\""), "{error}");
 }
 
 #[test]
 fn a_head_has_the_dropout_rate_of_its_key_or_that_of_the_model() {
-    let head = |model_type: &str, more: Value| {
-        let mut keys = json!({ "model_type": model_type });
+    let head = |family: &str, more: Value| {
+        let mut keys = json!({ "architectures": [format!("{family}ForSequenceClassification")] });
         keys.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
-        let described = hf::describe_classifier(&keys.to_string()).expect("a classifier");
+        let described = hf::describe(&keys.to_string()).expect("a classifier");
         match described.config.classifier {
             Some(ClassifierHead::Dense(head)) => (head, described.classification.expect("labels")),
             other => panic!("{other:?}"),
         }
     };
-    let (bert, outputs) = head("bert", json!({}));
+    let (bert, outputs) = head("Bert", json!({}));
     assert_eq!((bert.dropout, bert.activation), (None, HeadActivation::Tanh));
     assert_eq!(outputs.labels, ["LABEL_0", "LABEL_1"]);
-    assert_eq!(head("roberta", json!({ "classifier_dropout": 0.3 })).0.dropout, Some(0.3));
-    assert_eq!(head("distilbert", json!({})).0.dropout, Some(0.2));
+    assert_eq!(head("Roberta", json!({ "classifier_dropout": 0.3 })).0.dropout, Some(0.3));
+    assert_eq!(head("DistilBert", json!({})).0.dropout, Some(0.2));
     let (nystrom, _) =
-        head("nystromformer", json!({ "hidden_act": "relu", "hidden_dropout_prob": 0.4 }));
+        head("Nystromformer", json!({ "hidden_act": "relu", "hidden_dropout_prob": 0.4 }));
     assert_eq!((nystrom.dropout, nystrom.activation), (None, HeadActivation::Relu));
 }
 

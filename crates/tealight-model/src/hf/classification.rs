@@ -14,12 +14,13 @@
 
 use serde_json::{Map, Value};
 
+use super::describe::Shapes;
 use super::keys::Keys;
 use super::rules::Rules;
 use super::table::Pair;
 use super::{HfError, HfResult};
 use crate::choice::names::{Named as _, names};
-use crate::config::ModelConfig;
+use crate::config::{MAX_SIZE, ModelConfig};
 use crate::layers::classifier_head::{ClassifierHead, DenseHead, HeadActivation};
 use crate::layers::feed_forward::{FeedForwardConfig, GluConfig, MlpConfig};
 use crate::models::read_out::ReadOut;
@@ -78,9 +79,10 @@ impl HeadClass {
         tensors.map(|[ours, theirs]| Pair::same(ours, theirs))
     }
 
-    /// Whether a file with a tensor of this name has the head.
-    pub(super) fn is_output(&self, tensor: &str) -> bool {
-        tensor.strip_prefix(self.output) == Some(".weight")
+    /// The number of outputs that the files have, if they have the head and the number is one that may be allocated.
+    pub(super) fn n_outputs(&self, tensors: &Shapes) -> Option<usize> {
+        let rows = tensors.get(&format!("{}.weight", self.output))?.first().copied();
+        rows.filter(|n| (1..=MAX_SIZE).contains(n))
     }
 
     /// Reads the head into `config`, and what its outputs mean.
@@ -88,12 +90,14 @@ impl HeadClass {
         &self,
         keys: &mut Keys,
         config: &mut ModelConfig,
+        tensors: &Shapes,
     ) -> HfResult<Classification> {
         let (head, read_out) = (self.read)(keys, config)?;
         config.classifier = Some(head);
         // Only a language model has this head.
         config.lm_head = None;
-        Ok(Classification { labels: labels(keys)?, problem_type: problem_type(keys)?, read_out })
+        let labels = labels(keys, self.n_outputs(tensors))?;
+        Ok(Classification { labels, problem_type: problem_type(keys)?, read_out })
     }
 
     /// The keys of the head and of the labels. Faults of the head are recorded.
@@ -190,29 +194,54 @@ pub(super) fn dense<'a>(head: &'a ClassifierHead, rules: &mut Rules) -> Option<&
     }
 }
 
-/// The names of the outputs, in their order.
-fn labels(keys: &mut Keys) -> HfResult<Vec<String>> {
-    let n = keys.optional_size("num_labels")?;
-    let Some(named) = keys.object("id2label")? else {
-        return Ok((0..n.unwrap_or(DEFAULT_LABELS)).map(unnamed).collect());
-    };
-    let mut labels = Vec::with_capacity(named.len());
-    for id in 0..named.len() {
-        let Some(Value::String(label)) = named.get(&id.to_string()) else {
-            let rule =
-                format!("must have a name for each of the ids \"0\" to \"{}\"", named.len() - 1);
-            return Err(HfError::Config(format!("`id2label` {rule}; \"{id}\" has none")));
+/// The names of the outputs, in their order. The number of outputs is that of the weights if they are known, because
+/// `transformers` leaves both keys at two labels unless they are set.
+fn labels(keys: &mut Keys, in_weights: Option<usize>) -> HfResult<Vec<String>> {
+    let stated = keys.optional_size("num_labels")?;
+    let named = names_of_labels(keys)?;
+    let Some(n) = in_weights else {
+        return match (stated, named) {
+            (n, None) => Ok((0..n.unwrap_or(DEFAULT_LABELS)).map(unnamed).collect()),
+            (Some(n), Some(named)) if n != named.len() => Err(HfError::Config(format!(
+                "`num_labels` = {n}, but `id2label` has {}: versions of transformers disagree on which of them is used",
+                named.len()
+            ))),
+            (_, Some(named)) => Ok(named),
         };
-        labels.push(label.clone());
+    };
+    let named = named.unwrap_or_default();
+    let n_named = named.len();
+    let is_made_up = named.iter().enumerate().all(|(id, label)| *label == unnamed(id));
+    if n < n_named && !is_made_up {
+        let message = format!("`id2label` has {n_named} labels, but the weights have {n} outputs");
+        return Err(HfError::Config(message));
     }
-    match n {
-        Some(n) if n != labels.len() => Err(HfError::Config(format!(
-            "`num_labels` = {n}, but `id2label` has {}: versions of transformers disagree on which of them is used",
-            labels.len()
-        ))),
-        _ if labels.is_empty() => Err(HfError::Config("`id2label` is empty".to_owned())),
-        _ => Ok(labels),
+    if n > n_named && !is_made_up {
+        keys.note(format!(
+            "`id2label` has {n_named} labels, but the weights have {n} outputs: the others are called {} to {}",
+            unnamed(n_named),
+            unnamed(n - 1)
+        ));
     }
+    Ok(named.into_iter().chain((n_named..n).map(unnamed)).take(n).collect())
+}
+
+/// `id2label`, in the order of the ids.
+fn names_of_labels(keys: &mut Keys) -> HfResult<Option<Vec<String>>> {
+    let Some(named) = keys.object("id2label")? else { return Ok(None) };
+    let label = |id: usize| match named.get(&id.to_string()) {
+        Some(Value::String(label)) => Ok(label.clone()),
+        _ => {
+            let last = named.len() - 1;
+            let rule = format!("must have a name for each of the ids \"0\" to \"{last}\"");
+            Err(HfError::Config(format!("`id2label` {rule}; \"{id}\" has none")))
+        }
+    };
+    let labels = (0..named.len()).map(label).collect::<HfResult<Vec<_>>>()?;
+    if labels.is_empty() {
+        return Err(HfError::Config("`id2label` is empty".to_owned()));
+    }
+    Ok(Some(labels))
 }
 
 /// The name that transformers gives to an output without a name.

@@ -1,5 +1,7 @@
 //! From a `config.json` to a model.
 
+use std::collections::BTreeMap;
+
 use super::classification::{Classification, HeadClass};
 use super::express::{Expressed, express_as};
 use super::ids::SpecialIds;
@@ -25,9 +27,10 @@ pub struct Description {
     pub classification: Option<Classification>,
     /// Messages for the user: unknown keys, and settings that are ignored.
     pub notes: Vec<String>,
-    /// Whether `architectures` names the class.
-    is_named: bool,
 }
+
+/// The shapes of the tensors in a folder's files, by their names there.
+pub type Shapes = BTreeMap<String, Vec<usize>>;
 
 /// Converts the text of a `config.json`. If its `architectures` name a class with a classification head, the
 /// model is a classifier, otherwise a language model.
@@ -35,61 +38,62 @@ pub struct Description {
 /// # Errors
 /// If it is not JSON, or names an unknown family or a setting that is not supported.
 pub fn describe(text: &str) -> HfResult<Description> {
-    let (mut keys, family) = parse(text)?;
-    let class = family.class();
-    let names = |architecture| keys.lists("architectures", architecture);
-    if let Some(classifier) = class.classifier.as_ref().filter(|one| names(one.architecture)) {
-        return classifier_of(family, classifier, keys);
-    }
-    let is_named = names(class.architecture);
-    let (config, spec, ids) = (class.read)(&mut keys)?;
-    let notes = keys.finish()?;
-    Ok(Description { family, config, spec, ids, classification: None, notes, is_named })
+    describe_folder(text, &Shapes::new())
 }
 
-/// Converts the text of a `config.json` to a classifier, whatever its `architectures`.
+/// Converts the text of a `config.json` beside files with these tensors, which tell what the text leaves open: the
+/// family, whether the model is a classifier, and how many outputs that has.
 ///
 /// # Errors
-/// As [`describe`], and if the family has no classifier.
-pub fn describe_classifier(text: &str) -> HfResult<Description> {
-    let (keys, family) = parse(text)?;
-    classifier_of(family, family.classifier()?, keys)
-}
-
-fn classifier_of(family: Family, class: &HeadClass, mut keys: Keys) -> HfResult<Description> {
-    let (mut config, spec, ids) = (family.class().read)(&mut keys)?;
-    let outputs = class.describe(&mut keys, &mut config)?;
-    let spec = spec.with_classes(outputs.labels.len(), outputs.read_out);
-    let classification = Some(outputs);
-    let notes = keys.finish()?;
-    Ok(Description { family, config, spec, ids, classification, notes, is_named: true })
-}
-
-/// The keys of a `config.json` and its family.
-fn parse(text: &str) -> HfResult<(Keys, Family)> {
-    let mut keys = Keys::parse(text)?;
-    let has_none = keys.is_absent("model_type");
-    let model_type = keys.word("model_type", "")?;
-    let family = Family::ALL.iter().copied().find(|family| family.name() == model_type);
-    let Some(family) = family else {
-        let known = Family::KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
-        let message = if has_none {
-            format!("`model_type` is missing: add \"model_type\": \"…\" with one of {known}")
-        } else {
-            format!("`model_type` = \"{model_type}\" is unknown, expected one of {known}")
-        };
-        return Err(HfError::Config(message));
+/// As [`describe`], and if the text has names for more outputs than the files.
+pub fn describe_folder(text: &str, tensors: &Shapes) -> HfResult<Description> {
+    let (mut keys, family) = parse(text, tensors)?;
+    let class = family.class();
+    let (mut config, mut spec, ids) = (class.read)(&mut keys)?;
+    let is_named = keys.lists("architectures", class.architecture);
+    let classifies = |head: &&HeadClass| {
+        keys.lists("architectures", head.architecture)
+            || !is_named && head.n_outputs(tensors).is_some()
     };
+    let mut classification = None;
+    if let Some(head) = class.classifier.as_ref().filter(classifies) {
+        let outputs = head.describe(&mut keys, &mut config, tensors)?;
+        spec = spec.with_classes(outputs.labels.len(), outputs.read_out);
+        classification = Some(outputs);
+    }
+    let notes = keys.finish()?;
+    Ok(Description { family, config, spec, ids, classification, notes })
+}
+
+/// The keys of a `config.json` and its family: its `model_type`, or what the architectures or the tensors tell.
+fn parse(text: &str, tensors: &Shapes) -> HfResult<(Keys, Family)> {
+    let mut keys = Keys::parse(text)?;
+    let known = || Family::KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
+    if !keys.is_absent("model_type") {
+        let model_type = keys.word("model_type", "")?;
+        let family = Family::ALL.iter().copied().find(|family| family.name() == model_type);
+        return family.map(|family| (keys, family)).ok_or_else(|| {
+            let known = known();
+            let message =
+                format!("`model_type` = \"{model_type}\" is unknown, expected one of {known}");
+            HfError::Config(message)
+        });
+    }
+    let named = Family::ALL.iter().copied().find(|family| family.is_named_in(&keys));
+    let by_name = named.map(|family| (family, "`architectures`"));
+    let by_tensors = || {
+        Some((Family::of_tensors(tensors.keys().map(String::as_str))?, "the names of the tensors"))
+    };
+    let Some((family, source)) = by_name.or_else(by_tensors) else {
+        let add = "add \"model_type\": \"…\" with one of";
+        return Err(HfError::Config(format!("`model_type` is missing: {add} {}", known())));
+    };
+    let model_type = family.model_type();
+    keys.note(format!("`model_type` is missing: it is \"{model_type}\" by {source}"));
     Ok((keys, family))
 }
 
 impl Description {
-    /// Whether `architectures` names no class, and a tensor of one of these names is the output of a classifier.
-    pub fn may_classify<'a>(&self, mut tensors: impl Iterator<Item = &'a str>) -> bool {
-        let class = self.family.class().classifier.as_ref().filter(|_| !self.is_named);
-        class.is_some_and(|class| tensors.any(|name| class.is_output(name)))
-    }
-
     /// This model in the format of its family.
     ///
     /// # Errors

@@ -54,7 +54,7 @@ use std::collections::BTreeSet;
 use candle_core::{Result, Tensor};
 
 pub use classification::{Classification, ProblemType};
-pub use describe::{Description, describe, describe_classifier};
+pub use describe::{Description, Shapes, describe, describe_folder};
 pub use error::{HfError, HfResult};
 pub use express::{Expressed, express, express_as};
 pub use ids::SpecialIds;
@@ -139,8 +139,14 @@ impl Family {
         self.name()
     }
 
+    /// Whether the `architectures` of a `config.json` name one of its classes.
+    fn is_named_in(self, keys: &Keys) -> bool {
+        let classes = [Some(self.architecture()), self.classifier_architecture()];
+        classes.into_iter().flatten().any(|class| keys.lists("architectures", class))
+    }
+
     /// The family whose `model_type` the names of the tensors in a file begin with.
-    pub fn of_tensors<'a>(names: impl Iterator<Item = &'a str>) -> Option<Self> {
+    fn of_tensors<'a>(names: impl Iterator<Item = &'a str>) -> Option<Self> {
         let bases: BTreeSet<&str> =
             names.filter_map(|name| Some(name.split_once('.')?.0)).collect();
         Self::ALL.iter().copied().find(|family| bases.contains(family.model_type()))

@@ -112,6 +112,11 @@ impl Place {
         ((self.count() + between) * self.format.size()) as u64
     }
 
+    /// The lengths of the axes.
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
     fn is_contiguous(&self) -> bool {
         self.count() == 0 || contiguous(&self.shape).as_deref() == Some(&self.strides[..])
     }

@@ -53,6 +53,12 @@ impl TensorFile {
         self.index.keys().map(String::as_str)
     }
 
+    /// The names and shapes of the tensors that [`Self::read`] reads.
+    pub fn shapes(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        let floats = self.index.iter().filter_map(|(name, place)| Some((name, place.as_ref()?)));
+        floats.map(|(name, place)| (name.as_str(), place.shape()))
+    }
+
     /// The names of the tensors that [`Self::read`] leaves out: tensors of integers and truth values.
     pub fn left_out(&self) -> impl Iterator<Item = &str> {
         self.index.iter().filter(|(_, place)| place.is_none()).map(|(name, _)| name.as_str())

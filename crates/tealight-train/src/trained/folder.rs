@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use tealight_model::hf::{self, Description, Expressed, Family, HfError};
+use tealight_model::hf::{self, Description, Expressed, HfError};
 use tealight_model::{BuildError, ModelSpec};
 
 use super::weight_files::{WeightFiles, read_json_text};
@@ -47,16 +47,12 @@ impl HfFolder {
     /// If a file is missing or damaged, or Tealight has no such model. The error names the file.
     pub fn open(path: &Path) -> Result<Self> {
         let config = path.join(CONFIG);
-        let mut text = read_json_text(&config)?;
+        let text = read_json_text(&config)?;
         let files = WeightFiles::open(path);
-        let inferred = files.as_ref().ok().and_then(|files| add_model_type(&mut text, files));
-        let mut description = hf::describe(&text).map_err(in_file(&config))?;
+        let shapes = files.as_ref().map(WeightFiles::shapes).unwrap_or_default();
+        let description = hf::describe_folder(&text, &shapes).map_err(in_file(&config))?;
         let files = files?;
-        if description.may_classify(files.names()) {
-            description = hf::describe_classifier(&text).map_err(in_file(&config))?;
-        }
         limits::check_model(&description.config).map_err(|error| super::in_file(error, &config))?;
-        description.notes.extend(inferred);
         let (origin, left_out) = (files.origin.clone(), files.left_out());
         let weights = description.rename(files.read()?).map_err(in_file(&origin))?;
         let spec = match description.spec {
@@ -87,19 +83,6 @@ fn explained(error: &candle_core::Error, left_out: &[String]) -> String {
         return format!("{message}: in the file, its numbers are not f16, bf16, f32 or f64");
     }
     message
-}
-
-/// Adds the `model_type` that the tensors' names tell to a configuration without one, as old files have none. Returns
-/// a note for the user.
-fn add_model_type(config: &mut String, files: &WeightFiles) -> Option<String> {
-    let mut keys: Map<String, Value> = serde_json::from_str(config).ok()?;
-    if keys.contains_key("model_type") {
-        return None;
-    }
-    let model_type = Family::of_tensors(files.names())?.model_type();
-    keys.insert("model_type".to_owned(), model_type.into());
-    *config = Value::Object(keys).to_string();
-    Some(format!("`model_type` is missing: it is \"{model_type}\" by the names of the tensors"))
 }
 
 /// The files of a folder for `transformers`, with their names: the configuration, the `parameters` and the

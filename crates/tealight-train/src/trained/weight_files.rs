@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
+use tealight_model::hf::Shapes;
 
 use crate::error::{Error, Result};
 use crate::storage::files;
@@ -77,9 +78,10 @@ impl WeightFiles {
         Ok(all)
     }
 
-    /// The names of the tensors.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.files.iter().flat_map(TensorFile::names)
+    /// The shapes of the tensors that [`Self::read`] reads.
+    pub(super) fn shapes(&self) -> Shapes {
+        let shapes = self.files.iter().flat_map(TensorFile::shapes);
+        shapes.map(|(name, shape)| (name.to_owned(), shape.to_vec())).collect()
     }
 
     /// The names of the tensors that [`Self::read`] leaves out.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tealight_model::hf::Family;
 use tealight_ops::testing::device;
 use tealight_train::config::{ConfigSource, RunConfig};
@@ -116,35 +116,70 @@ fn without_an_architecture_the_tensors_decide() {
 }
 
 #[test]
-fn names_of_labels_are_complete_or_made_up() {
+fn without_a_model_type_the_architecture_tells_it() {
+    for record in classifiers() {
+        let folder = changed(&record, |config| {
+            config.as_object_mut().unwrap().remove("model_type");
+        });
+        let [before, after] = [&record.folder, &folder.path().to_owned()]
+            .map(|folder| TrainedModel::open(folder, None).unwrap());
+        assert_eq!(before.spec, after.spec, "{}", record.name);
+        assert!(after.notes.iter().any(|note| note.contains("by `architectures`")));
+    }
+}
+
+/// A classifier of BERT's family, and the number of its outputs.
+fn bert() -> (Record, usize) {
     let record = classifiers().into_iter().find(|one| one.name.starts_with("bert_")).unwrap();
-    let n = serde_json::from_str::<Value>(
-        &fs::read_to_string(record.folder.join("config.json")).unwrap(),
-    )
-    .unwrap()["id2label"]
-        .as_object()
-        .unwrap()
-        .len();
+    let config = fs::read_to_string(record.folder.join("config.json")).unwrap();
+    let config: Value = serde_json::from_str(&config).unwrap();
+    let n = config["id2label"].as_object().unwrap().len();
+    (record, n)
+}
+
+#[test]
+fn labels_are_as_many_as_the_weights_have_rows() {
+    let (record, n) = bert();
+    assert!(n > 1);
     let open = |change: &dyn Fn(&mut Value)| {
         let folder = changed(&record, |config| change(config));
         let opened = TrainedModel::open(folder.path(), None);
-        opened.map(|model| model.hf.unwrap().classification.unwrap().labels)
+        opened.map(|model| (model.notes, model.hf.unwrap().classification.unwrap().labels))
     };
-    let unnamed = open(&|config| {
-        config["id2label"] = Value::Null;
-        config["num_labels"] = json!(n);
-    });
-    let expected: Vec<_> = (0..n).map(|id| format!("LABEL_{id}")).collect();
-    assert_eq!(unnamed.unwrap(), expected);
-    let error = |change: &dyn Fn(&mut Value)| open(change).unwrap_err().to_string();
+    let unnamed: Vec<_> = (0..n).map(|id| format!("LABEL_{id}")).collect();
+    // What transformers leaves in a configuration whose labels nobody named.
+    for names in [Value::Null, json!({ "0": "LABEL_0" }), made_up(n + 3)] {
+        for number in [Value::Null, json!(n), json!(n + 1)] {
+            let labels = open(&|config| {
+                config["id2label"] = names.clone();
+                config["num_labels"] = number.clone();
+            });
+            assert_eq!(labels.unwrap().1, unnamed, "{names} {number}");
+        }
+    }
+    let (notes, labels) = open(&|config| config["id2label"] = json!({ "0": "toxic" })).unwrap();
+    assert_eq!(labels[..2], ["toxic", "LABEL_1"]);
+    assert!(notes.iter().any(|note| note.contains("has 1 labels, but the weights have")));
+}
+
+/// The names that transformers makes up for `n` labels.
+fn made_up(n: usize) -> Value {
+    (0..n).map(|id| (id.to_string(), json!(format!("LABEL_{id}")))).collect::<Map<_, _>>().into()
+}
+
+#[test]
+fn names_of_labels_are_complete_and_have_an_output() {
+    let (record, n) = bert();
+    let error = |change: &dyn Fn(&mut Value)| {
+        let folder = changed(&record, |config| change(config));
+        TrainedModel::open(folder.path(), None).unwrap_err().to_string()
+    };
     let missing = error(&|config| config["id2label"] = json!({ "0": "a", "2": "b" }));
     assert!(missing.contains("config.json`") && missing.contains("\"1\" has none"), "{missing}");
-    let two = error(&|config| config["num_labels"] = json!(n + 1));
-    assert!(two.contains(&format!("`num_labels` = {}, but `id2label` has {n}", n + 1)), "{two}");
     let kind = error(&|config| config["problem_type"] = json!("ranking"));
     assert!(kind.contains("`problem_type` = \"ranking\" is unknown, expected one of"), "{kind}");
-    let size = error(&|config| config["id2label"] = json!({ "0": "a" }));
-    assert!(n == 1 || size.contains("model.safetensors`"), "{size}");
+    let many = error(&|config| config["id2label"][n.to_string()] = json!("one more"));
+    assert!(many.contains(&format!("has {} labels, but the weights have {n}", n + 1)), "{many}");
 }
 
 /// A run of the task on texts with these labels, initialised from the folder.
