@@ -10,11 +10,12 @@ use super::RunConfig;
 
 /// Settings that may change when a run is resumed: they decide what is written, or what happens after a bad
 /// step, and change no update of a run that went well.
-const EXEMPT: [&str; 8] = [
+const EXEMPT: [&str; 9] = [
     "log.",
     "checkpoint.",
     "training.bad_step.",
     "training.loss_spike.",
+    "training.test_data",
     "distributed.overlap",
     "distributed.bucket_mb",
     "distributed.shard_optimizer",
@@ -33,7 +34,7 @@ pub struct Difference {
 
 impl RunConfig {
     /// Checks that a run with these settings may continue with `other`: only `[log]`, `[checkpoint]`,
-    /// `training.bad_step`, `training.loss_spike`, the settings of `[distributed]` that change no number, and those
+    /// `training.bad_step`, `training.loss_spike`, `training.test_data`, the settings of `[distributed]` that change no number, and those
     /// that the model has no use for may differ. The error lists the other differences, sorted by key.
     pub fn same_run(&self, other: &Self) -> Result<(), Vec<Difference>> {
         let unused = self.task.settings().unused_model_settings();

@@ -15,7 +15,7 @@ mod notes;
 pub mod reference;
 pub mod schema;
 
-use std::path::absolute;
+use std::path::{PathBuf, absolute};
 
 use candle_core::{DType, Device};
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,7 @@ use crate::settings::settings;
 use crate::storage::hub::HubCache;
 use crate::task::TaskConfig;
 use crate::task::context::TaskContext;
+use crate::task::settings::absolute_path;
 
 /// Generates the struct of the whole file, and what each key means. A key with `#[serde(default)]` may be left out.
 macro_rules! whole_file {
@@ -146,6 +147,9 @@ settings! {
         pub cuda_graphs: bool = false,
         /// Evaluate on the validation split every this many updates, and at the end.
         pub evaluate_every: u64 = 100,
+        /// Data that nothing in training reads, neither the updates nor the choice of a checkpoint: the chosen checkpoint
+        /// is scored on them as well, at the end and by `tealight evaluate`.
+        pub test_data: Option<PathBuf> = None,
         /// Parameters that may have no gradient, as names in which `*` matches anything. By default the key bias: under
         /// softmax it adds the same to all scores of a row, and its gradient is rounding error.
         pub gradient_audit_exceptions: Vec<String> = vec!["*.key.bias".to_owned()],
@@ -283,6 +287,7 @@ impl RunConfig {
             }
             *path = absolute(&path).map_err(Error::io("find", path))?;
         }
+        self.training.test_data.as_mut().map_or(Ok(()), absolute_path)?;
         self.task.absolute_paths()
     }
 

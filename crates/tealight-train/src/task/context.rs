@@ -23,8 +23,8 @@ pub struct TaskContext<'a> {
     pub fixed_shapes: bool,
     /// The directory of a run whose files are used, such as its tokenizer.
     pub kept: Option<&'a Path>,
-    /// Whether a trained model is tested on the data: both splits are all examples, and nothing is trained.
-    pub is_test: bool,
+    /// The data that a trained model is tested on: both splits are all their examples, and nothing is trained.
+    pub test: Option<&'a Path>,
     /// Is called while a corpus is read and tokenised.
     pub progress: &'a dyn Fn(Stage, Progress),
 }
@@ -39,7 +39,7 @@ impl<'a> TaskContext<'a> {
             device,
             fixed_shapes: false,
             kept: None,
-            is_test: false,
+            test: None,
             progress: &|_, _| {},
         }
     }

@@ -23,7 +23,7 @@ mod rows;
 pub mod sample;
 mod scores;
 pub mod seq2seq;
-mod settings;
+pub(crate) mod settings;
 pub mod table;
 mod text;
 pub mod weather;
@@ -71,7 +71,7 @@ macro_rules! tasks {
                 }
             }
 
-            /// Replaces the data by those in `data`, which a trained model is tested on: [`TaskContext::is_test`].
+            /// Replaces the data by those in `data`, which a trained model is tested on: [`TaskContext::test`].
             ///
             /// # Errors
             /// If the task has no test data.

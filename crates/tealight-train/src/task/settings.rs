@@ -6,7 +6,7 @@ use crate::checks::check;
 use crate::error::{Error, Result};
 
 /// Makes a path absolute. An empty path stays empty: reading the data reports it.
-pub(super) fn absolute_path(path: &mut PathBuf) -> Result<()> {
+pub(crate) fn absolute_path(path: &mut PathBuf) -> Result<()> {
     if !path.as_os_str().is_empty() {
         *path = absolute(&*path).map_err(Error::io("find", path))?;
     }

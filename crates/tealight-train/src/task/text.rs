@@ -61,7 +61,8 @@ impl Texts {
     /// settings name one.
     pub(super) fn new(settings: TextSettings<'_>, context: &TaskContext<'_>) -> Result<Self> {
         let TextSettings { corpus, tokenizer, vocab_size, cache, spec, n_validation } = settings;
-        let TaskContext { seed, batch_size, device, kept, is_test, mut progress, .. } = *context;
+        let TaskContext { seed, batch_size, device, kept, test, mut progress, .. } = *context;
+        let is_test = test.is_some();
         let share = if is_test { 1. } else { corpus.validation_share() };
         let holdout = Holdout::new(seed, share);
         let corpus = corpus.open(seed)?;

@@ -16,6 +16,7 @@ use crate::charts::illustrations::save_of;
 use crate::runs::config::LoadedConfig;
 use crate::runs::load::{Run, log_notes, open_model, with_task};
 use crate::runs::number_format::NumberFormat;
+use crate::runs::test_data;
 use crate::terminal::output::{log, print, print_indented_json, warn};
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
@@ -122,13 +123,18 @@ impl TaskVisitor for Evaluation<'_> {
     fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
         let session = self.evaluated.session(task, self.weights.as_ref())?;
         let is_test = match self.evaluated {
-            Evaluated::Run(run) if !run.loaded.is_test => {
+            Evaluated::Run(run) if run.loaded.test.is_none() => {
                 run.directory.manifest()?.check_data(&session.task.data_files())?;
                 false
             }
             _ => true,
         };
-        let report = session.task.report(&session.eval_model)?;
+        let mut report = session.task.report(&session.eval_model)?;
+        if let (false, Evaluated::Run(run)) = (is_test, self.evaluated) {
+            let weights = self.weights.map_or_else(|| run.weights(), |model| Ok(model.weights))?;
+            let of_run = (&run.loaded, &run.directory);
+            test_data::add_scores(&mut report, of_run, &weights, &run.device)?;
+        }
         let path = self.evaluated.path();
         if let Some((name, loss)) = diverged(&report.metrics) {
             let path = path.display();

@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use anyhow::{Error, Result, bail};
+use anyhow::{Context as _, Error, Result, bail};
 use candle_core::Device;
 use serde_json::json;
 use tealight_model::ModelSpec;
@@ -29,9 +29,12 @@ pub(crate) struct LoadedConfig {
     pub(crate) origin: Origin,
     /// The model of `init_from`; `None` for a run, which has all settings of that model.
     pub(crate) init_model: Option<Rc<TrainedModel>>,
-    /// Whether a trained model is tested on the data: all are held out.
-    pub(crate) is_test: bool,
+    /// The data that a trained model is tested on, all of which are held out.
+    pub(crate) test: Option<PathBuf>,
 }
+
+/// What an error in the test data of a run begins with.
+pub(crate) const TEST_DATA: &str = "`training.test_data`";
 
 /// A cache of `init_from` models, by path.
 pub(crate) type InitModels = BTreeMap<PathBuf, Rc<TrainedModel>>;
@@ -92,7 +95,7 @@ impl LoadedConfig {
     fn new(source: ConfigSource, init_model: Option<Rc<TrainedModel>>) -> Result<Self> {
         let mut config = RunConfig::from_source(&source)?;
         config.absolute_paths().map_err(|error| at_its_place(error, &source))?;
-        Ok(Self { source, config, origin: Origin::File, init_model, is_test: false })
+        Ok(Self { source, config, origin: Origin::File, init_model, test: None })
     }
 
     /// The configuration of a run that could have trained `model`, without data: [`Self::test_on`] names them.
@@ -124,6 +127,16 @@ impl LoadedConfig {
         Self::new(model.fill_in(source)?, None)
     }
 
+    /// This configuration with the test data of the run (`training.test_data`) in place of all others; `None` if it has none.
+    pub(crate) fn on_test_data(&self) -> Result<Option<Self>> {
+        let Some(data) = &self.config.training.test_data else { return Ok(None) };
+        let (source, config) = (self.source.clone(), self.config.clone());
+        let mut tested =
+            Self { source, config, origin: Origin::File, init_model: None, test: None };
+        tested.test_on(data, &Columns::default()).context(TEST_DATA)?;
+        Ok(Some(tested))
+    }
+
     /// Replaces the data by those in `data`, all of which are held out. `columns` are those of texts with labels.
     pub(crate) fn test_on(&mut self, data: &Path, columns: &Columns) -> Result<()> {
         let named = |task: &TaskConfig| match task {
@@ -133,7 +146,7 @@ impl LoadedConfig {
         let before = named(&self.config.task);
         let tested = self.config.task.test_on(data);
         tested.map_err(|error| at_its_place(error, &self.source))?;
-        self.is_test = true;
+        self.test = Some(data.to_owned());
         if *columns == Columns::default() {
             let now = named(&self.config.task);
             if let (true, Some((text, label))) = (now != before, now) {

@@ -21,7 +21,7 @@ use crate::terminal::progress::Preparation;
 /// Builds the task of a configuration, loads its data, and passes it to `command`. Files that a run has `kept`, such as
 /// the tokenizer, are read from its directory.
 pub(crate) fn with_task<R>(
-    LoadedConfig { source, config, origin, is_test, .. }: &LoadedConfig,
+    LoadedConfig { source, config, origin, test, .. }: &LoadedConfig,
     device: &Device,
     kept: Option<&RunDirectory>,
     command: impl TaskVisitor<Output = Result<R>>,
@@ -31,7 +31,7 @@ pub(crate) fn with_task<R>(
     let bar = RefCell::new(Preparation::default());
     let context = TaskContext {
         kept: kept.map(RunDirectory::path),
-        is_test: *is_test,
+        test: test.as_deref(),
         progress: &|stage, done| bar.borrow_mut().draw(stage, done),
         ..config.task_context(device)
     };
@@ -69,8 +69,12 @@ impl Run {
 
     /// A session with the weights of the checkpoint.
     pub(crate) fn load<T: Task>(&self, task: T) -> Result<Session<T>> {
-        let weights = load_weights(&self.checkpoint, &self.device)?;
-        self.with_weights(task, &weights, &self.checkpoint)
+        self.with_weights(task, &self.weights()?, &self.checkpoint)
+    }
+
+    /// The weights of the checkpoint.
+    pub(crate) fn weights(&self) -> Result<NamedTensors> {
+        Ok(load_weights(&self.checkpoint, &self.device)?)
     }
 
     /// A session with `weights`, which were read from `origin`.

@@ -10,3 +10,4 @@ pub(crate) mod number_format;
 pub(crate) mod origin;
 pub(crate) mod resources;
 pub(crate) mod summary;
+pub(crate) mod test_data;

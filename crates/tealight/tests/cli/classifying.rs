@@ -33,7 +33,7 @@ every = 10
 every = 10
 ";
 
-fn folder() -> Result<Folder> {
+pub(crate) fn folder() -> Result<Folder> {
     let folder = Folder::new()?;
     folder.write("texts.toml", TEXTS)?;
     let line = |n: usize| {

@@ -138,6 +138,37 @@ fn a_classifier_of_texts_is_scored_on_a_test_file() -> Result {
     folder.refuse(&["evaluate", "own", "--data", "nowhere.csv"], &["nowhere.csv"])
 }
 
+/// The table at the end of training has the scores on both: the data that chose the checkpoint, and the test data.
+#[test]
+fn test_data_of_a_run_are_scored_beside_those_that_are_held_out() -> Result {
+    let folder = crate::classifying::folder()?;
+    folder.write("test.csv", "text,label\naa 1,first\nzz 2,last\nzzz 3,last\n")?;
+    let train = |name: &'static str, more: &[&'static str]| {
+        [&["train", "texts.toml", "--name", name], more].concat()
+    };
+    folder.succeed(&train("without", &["-q"]))?;
+    let with = ["--set", "training.test_data=test.csv"];
+    let trained = folder.succeed(&train("with", &with))?.stdout;
+    assert!(trained.contains("test.csv, which training has not read:"), "{trained}");
+    assert_eq!(folder.succeed(&["evaluate", "runs/with"])?.stdout, trained);
+    let report = folder.read_json("runs/with/report.json")?;
+    let test = folder.json(&["evaluate", "runs/without", "--data", "test.csv", "--json"])?;
+    assert_eq!(report["test"]["accuracy"], test["accuracy"]);
+    assert_eq!(
+        (&report["test"]["n_texts"], &report["test"]["data"]),
+        (&json!(3), &json!("test.csv"))
+    );
+    let model = "checkpoints/step-000030/model.safetensors";
+    folder.assert_same(["runs/with", "runs/without"], &[model])?;
+    // A mistake is told before training.
+    folder.write("test.csv", "text,label\naa 1,first\nzz 2,unheard\n")?;
+    let parts = ["`training.test_data`", "test.csv`, line 3: ", "the label \"unheard\""];
+    folder.refuse(&train("mistaken", &with), &parts)?;
+    assert!(!folder.path("runs/mistaken").exists());
+    folder.succeed(&["train", "texts.toml", "--name", "with", "--resume", "-q"])?;
+    Ok(())
+}
+
 #[test]
 fn a_language_model_is_scored_on_other_texts() -> Result {
     let folder = crate::languages::trained("masked")?;

@@ -68,6 +68,27 @@ fn a_run_of_pairs_is_trained_evaluated_and_resumed_like_any_other() -> Result {
     folder.assert_same(["runs/pairs", "runs/halves"], &[model, "vocabulary.json", "report.json"])
 }
 
+/// Pairs of one's own are scored with the vocabulary and the lengths of the run.
+#[test]
+fn a_run_of_pairs_is_scored_on_a_file_of_pairs() -> Result {
+    let folder = trained()?;
+    folder.write("pairs.tsv", "abc\tcba\nab\tba\n")?;
+    let evaluate = ["evaluate", "runs/pairs", "--data", "pairs.tsv"];
+    let scores = folder.json(&[&evaluate[..], &["--json"]].concat())?;
+    assert_eq!(scores["n_pairs"], 2, "{scores}");
+    for (line, rule) in [
+        (
+            "abcabc\tcba",
+            "line 2: the source has 6 characters, and the model is built for at most 5",
+        ),
+        ("ab\tbz", "line 2: `z` in \"bz\" is not in the model's vocabulary"),
+    ] {
+        folder.write("pairs.tsv", format!("abc\tcba\n{line}\n"))?;
+        folder.refuse(&evaluate, &["pairs.tsv`, ", rule])?;
+    }
+    Ok(())
+}
+
 #[test]
 fn texts_come_from_the_command_line_or_from_standard_input() -> Result {
     let folder = trained()?;

@@ -68,7 +68,7 @@ impl TaskKind for Config {
     type Task = Classify;
 
     fn build(&self, context: &TaskContext<'_>) -> Result<Classify> {
-        let TaskContext { seed, batch_size, model, device, kept, is_test, .. } = *context;
+        let TaskContext { seed, batch_size, model, device, kept, test, .. } = *context;
         self.validate()?;
         if kept.is_none() {
             // Runs of versions that ignored these settings have them.
@@ -76,7 +76,7 @@ impl TaskKind for Config {
         }
         let required_len = model.required_len();
         let seq_len = longest(self, required_len);
-        let data = if is_test {
+        let data = if test.is_some() {
             Data::to_test(self, seq_len, kept)?
         } else {
             Data::new(self, seq_len, seed, kept)?

@@ -58,12 +58,12 @@ impl TaskKind for Config {
     type Task = Images;
 
     fn build(&self, context: &TaskContext<'_>) -> Result<Images> {
-        let TaskContext { seed, kept, progress, batch_size, model, device, is_test, .. } = *context;
+        let TaskContext { seed, kept, progress, batch_size, model, device, test, .. } = *context;
         self.validate()?;
         let cache = || folder(self.cache.as_deref());
         let progress = &mut |stage, done| progress(stage, done);
         let (labels, mut preparation) = (self.labels.as_deref(), self.preparation());
-        let pictures = if is_test {
+        let pictures = if test.is_some() {
             if let Some(run) = kept {
                 let Preprocessing { height, width, colour, .. } = Preprocessing::read(run)?;
                 (preparation.size, preparation.colour) = (Some([height, width]), Some(colour));

@@ -5,13 +5,16 @@
 //! training. The sources of a file are shuffled with the seed, and the first of them are held out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, SourceConfig};
 use super::pairs::dates::Dates;
-use super::pairs::file::{self, FileConfig};
+use super::pairs::file::{self, FileConfig, Rule};
 use super::pairs::{Pair, PairSource};
+use crate::checks::given;
 use crate::data::fingerprint::fnv_1a;
 use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
@@ -53,6 +56,19 @@ impl Data {
             SourceConfig::Dates => drawn(config, Box::new(Dates), seed),
             SourceConfig::File(file) => read(config, file, seed),
         }
+    }
+
+    /// The pairs of the file at `path` as both splits, for a model with this vocabulary.
+    pub(super) fn to_test(config: &Config, path: &Path, vocabulary: &Vocabulary) -> Result<Self> {
+        let bytes = fs::read(path).map_err(Error::io("read", path))?;
+        let max_lens = config.source.max_lens();
+        let limit = "the model is built for at most";
+        let rule = Rule { level: vocabulary.level, max_lens, limit };
+        let validation =
+            file::read(path, &bytes, &rule, |text| Ok(drop(vocabulary.encode(text)?)))?;
+        let order = ShuffledOrder::new(0, validation.len());
+        let train = Training::Fixed { pairs: validation.clone(), order };
+        Ok(Self { train, validation, file: None })
     }
 }
 
@@ -119,7 +135,15 @@ fn drawn(config: &Config, source: Box<dyn PairSource>, seed: u64) -> Result<(Dat
 }
 
 fn read(config: &Config, settings: &FileConfig, seed: u64) -> Result<(Data, Vocabulary)> {
-    let pairs = file::read(settings)?;
+    let FileConfig { path, level, max_len } = settings;
+    let key = "task.source.path";
+    given(key, path, "the file with the pairs")?;
+    let bytes = fs::read(path).map_err(|source| {
+        Error::config([key], format!("`{}` cannot be read: {source}", path.display()))
+    })?;
+    let limit = "`task.source.max_len` =";
+    let rule = Rule { level: *level, max_lens: (*max_len, *max_len), limit };
+    let pairs = file::read(path, &bytes, &rule, |_| Ok(()))?;
     let bytes = pairs.iter().flat_map(|Pair { source, target }| {
         source.bytes().chain([b'\t']).chain(target.bytes()).chain([b'\n'])
     });

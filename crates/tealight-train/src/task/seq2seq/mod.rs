@@ -73,8 +73,14 @@ impl TaskKind for Config {
 
     fn build(&self, context: &TaskContext<'_>) -> Result<Seq2Seq> {
         self.validate()?;
-        let TaskContext { seed, batch_size, device, .. } = *context;
-        let (data, vocabulary) = Data::new(self, seed)?;
+        let TaskContext { seed, batch_size, device, kept, test, .. } = *context;
+        let (data, vocabulary) = match (test, kept) {
+            (Some(path), Some(run)) => {
+                let vocabulary = Vocabulary::read(run)?;
+                (Data::to_test(self, path, &vocabulary)?, vocabulary)
+            }
+            _ => Data::new(self, seed)?,
+        };
         let (config, device) = (self.clone(), device.clone());
         let max_lens = self.source.max_lens();
         Ok(Seq2Seq { config, data, vocabulary, max_lens, batch_size, device })

@@ -53,8 +53,8 @@ impl TaskKind for Config {
 
     fn build(&self, context: &TaskContext<'_>) -> Result<Weather> {
         self.validate()?;
-        let TaskContext { seed, batch_size, device, is_test, .. } = *context;
-        let data = Data::new(self, seed, is_test)?;
+        let TaskContext { seed, batch_size, device, test, .. } = *context;
+        let data = Data::new(self, seed, test.is_some())?;
         Ok(Weather { config: self.clone(), data, batch_size, device: device.clone() })
     }
 }

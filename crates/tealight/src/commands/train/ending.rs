@@ -19,6 +19,7 @@ use crate::charts::illustrations::save_of;
 use crate::runs::ended::Ended;
 use crate::runs::notes::notes;
 use crate::runs::summary::Summary;
+use crate::runs::test_data;
 use crate::system::signals::Signal;
 use crate::terminal::escape::shell_path;
 use crate::terminal::output::{print, print_indented_json, warn};
@@ -134,10 +135,16 @@ impl Training<'_> {
         if let Some(note) = note {
             warn(&note);
         }
-        session.load_weights(&load_weights(&checkpoint, self.device)?)?;
+        let weights = load_weights(&checkpoint, self.device)?;
+        session.load_weights(&weights)?;
         self.log("evaluating\n");
         let products = session.config.training.precision.of_products();
-        let report = with_product_precision(products, || session.task.report(&session.eval_model))?;
+        let report = with_product_precision(products, || -> Result<Report> {
+            let mut report = session.task.report(&session.eval_model)?;
+            let run = (self.loaded, directory);
+            test_data::add_scores(&mut report, run, &weights, self.device)?;
+            Ok(report)
+        })?;
         let path = directory.path();
         let file = path.join("report.json");
         replace(&file, &to_json(&file, &report.values)?)?;

@@ -6,6 +6,7 @@ mod resuming;
 mod session;
 
 use std::cell::Cell;
+use std::fs;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -36,6 +37,7 @@ use crate::runs::job::{self, agree, log_on_first, open_device};
 use crate::runs::load::with_task;
 use crate::runs::notes::notes;
 use crate::runs::resources::explain_out_of_memory;
+use crate::runs::test_data;
 use crate::system::signals::{Signal, SignalHandlers};
 use crate::system::subprocess::read_this_program;
 use crate::terminal::failure::at_its_place;
@@ -235,6 +237,11 @@ impl Training<'_> {
         let lock = Lock::acquire(directory.path())?;
         for (name, bytes) in session.task.kept_files()? {
             replace(&directory.path().join(name), &bytes)?;
+        }
+        if let Err(error) = test_data::check(self.loaded, &directory, self.device) {
+            // Nothing is in it yet that the next start does not write again.
+            fs::remove_dir_all(directory.path())?;
+            return Err(error);
         }
         directory.write_start(self.loaded.source.text(), &resolved, &manifest)?;
         Ok((directory, lock))

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use tealight_model::names::Named as _;
 
 use super::{Pair, check_length};
-use crate::checks::given;
 use crate::error::{Error, Result};
 use crate::inference::symbols::Level;
 use crate::settings::settings;
@@ -29,21 +28,35 @@ impl FileConfig {
     }
 }
 
-/// The pairs of a file, in its order; blank lines are skipped.
-pub(in crate::task::seq2seq) fn read(config: &FileConfig) -> Result<Vec<Pair>> {
-    let FileConfig { path, level, max_len } = config;
-    let key = "task.source.path";
-    given(key, path, "the file with the pairs")?;
-    let bytes = std::fs::read(path).map_err(|source| {
-        Error::config([key], format!("`{}` cannot be read: {source}", path.display()))
-    })?;
-    let text = text(path, &bytes)?;
+/// What a token of a pair is, and how many a side has.
+pub(in crate::task::seq2seq) struct Rule {
+    pub(in crate::task::seq2seq) level: Level,
+    /// The most tokens of a source and of a target.
+    pub(in crate::task::seq2seq) max_lens: (usize, usize),
+    /// What an error says before that number.
+    pub(in crate::task::seq2seq) limit: &'static str,
+}
+
+/// The pairs in the `bytes` of a file, in its order; blank lines are skipped. `check` is called with each source and
+/// target.
+pub(in crate::task::seq2seq) fn read(
+    path: &Path,
+    bytes: &[u8],
+    rule: &Rule,
+    check: impl Fn(&str) -> Result<()>,
+) -> Result<Vec<Pair>> {
+    let text = text(path, bytes)?;
     let mut pairs = Vec::new();
     for (at, line) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
         if line.trim().is_empty() {
             continue;
         }
-        pairs.push(parse(line, *level, *max_len).map_err(|rule| Error::line(path, at + 1, rule))?);
+        let in_line = |rule| Error::line(path, at + 1, rule);
+        let pair = parse(line, rule).map_err(in_line)?;
+        for side in [&pair.source, &pair.target] {
+            check(side).map_err(|error| in_line(error.to_string()))?;
+        }
+        pairs.push(pair);
     }
     Ok(pairs)
 }
@@ -56,24 +69,28 @@ fn text<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str> {
     })
 }
 
-fn parse(line: &str, level: Level, max_len: usize) -> Result<Pair, String> {
+fn parse(line: &str, rule: &Rule) -> Result<Pair, String> {
+    let Rule { level, max_lens, limit } = rule;
     let Some((source, target)) = line.split_once('\t') else {
         return Err("there is no tab: a line is a source, a tab and a target".to_owned());
     };
     if target.contains('\t') {
         return Err("there is more than one tab: a line is a source, a tab and a target".to_owned());
     }
-    let side = |name: &str, text: &str| {
+    let side = |name: &str, text: &str, max_len: usize| {
         let tokens = level.tokens(text.trim());
         match (tokens.len(), level.name()) {
             (0, _) => Err(format!("the {name} is empty")),
             (n, unit) if n > max_len => {
-                Err(format!("the {name} has {n} {unit}, and `task.source.max_len` = {max_len}"))
+                Err(format!("the {name} has {n} {unit}, and {limit} {max_len}"))
             }
             _ => Ok(level.text(&tokens)),
         }
     };
-    Ok(Pair { source: side("source", source)?, target: side("target", target)? })
+    Ok(Pair {
+        source: side("source", source, max_lens.0)?,
+        target: side("target", target, max_lens.1)?,
+    })
 }
 
 #[cfg(test)]
@@ -82,9 +99,8 @@ mod tests {
 
     fn pairs(bytes: &[u8], level: Level) -> Result<Vec<(String, String)>, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), bytes).unwrap();
-        let config = FileConfig { path: file.path().to_owned(), level, max_len: 5 };
-        let pairs = read(&config).map_err(|error| {
+        let rule = Rule { level, max_lens: (5, 5), limit: "`task.source.max_len` =" };
+        let pairs = read(file.path(), bytes, &rule, |_| Ok(())).map_err(|error| {
             error.to_string().replace(&file.path().display().to_string(), "pairs.tsv")
         })?;
         Ok(pairs.into_iter().map(|pair| (pair.source, pair.target)).collect())

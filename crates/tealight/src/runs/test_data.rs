@@ -1,0 +1,63 @@
+//! The test data of a run (`training.test_data`).
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use candle_core::Device;
+use tealight_train::run::RunDirectory;
+use tealight_train::storage::tensors::NamedTensors;
+use tealight_train::task::report::Report;
+use tealight_train::task::{RegisteredTask, TaskVisitor};
+
+use super::config::{LoadedConfig, TEST_DATA};
+use super::load::with_task;
+
+/// Reads the test data of a run that is about to begin, so that a mistake in them is told before training. The directory of
+/// the run has the files that it keeps, such as its tokenizer.
+pub(crate) fn check(loaded: &LoadedConfig, run: &RunDirectory, device: &Device) -> Result<()> {
+    let Some(tested) = loaded.on_test_data()? else { return Ok(()) };
+    with_task(&tested, device, Some(run), Built).context(TEST_DATA)
+}
+
+/// Adds the scores of a model with these `weights` on the test data of the run to its `report`.
+pub(crate) fn add_scores(
+    report: &mut Report,
+    (loaded, run): (&LoadedConfig, &RunDirectory),
+    weights: &NamedTensors,
+    device: &Device,
+) -> Result<()> {
+    let Some(tested) = loaded.on_test_data()? else { return Ok(()) };
+    let scored = Scored { loaded: &tested, device, weights };
+    let other = with_task(&tested, device, Some(run), scored).context(TEST_DATA)?;
+    let name = tested.test.as_deref().and_then(Path::file_name).unwrap_or_default();
+    report.add_test(&name.to_string_lossy(), other);
+    Ok(())
+}
+
+/// Nothing beyond building the task.
+struct Built;
+
+impl TaskVisitor for Built {
+    type Output = Result<()>;
+
+    fn visit<T: RegisteredTask>(self, _task: T) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The scores of a model with these weights.
+struct Scored<'a> {
+    loaded: &'a LoadedConfig,
+    device: &'a Device,
+    weights: &'a NamedTensors,
+}
+
+impl TaskVisitor for Scored<'_> {
+    type Output = Result<Report>;
+
+    fn visit<T: RegisteredTask>(self, task: T) -> Result<Report> {
+        let session = self.loaded.session(task, self.device)?;
+        session.load_weights(self.weights)?;
+        Ok(session.task.report(&session.eval_model)?)
+    }
+}
