@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Evaluate) -> Result<()> {
     NumberFormat::for_device(*precision, args.model.weights.device).warn_if_replaced();
     let products = precision.of_products();
     if let Some(data) = &args.data {
-        loaded.test_on(data, &args.columns.columns())?;
+        loaded.test_on(data, &args.columns)?;
     }
     let weights =
         args.weights.as_deref().map(|folder| TrainedModel::open(folder, None)).transpose()?;
@@ -128,6 +128,9 @@ impl TaskVisitor for Evaluation<'_> {
             }
             _ => true,
         };
+        if is_test {
+            session.task.notes().iter().for_each(|note| log(note));
+        }
         let report = session.task.report(&session.eval_model)?;
         let path = self.evaluated.path();
         if let Some((name, loss)) = diverged(&report.metrics) {

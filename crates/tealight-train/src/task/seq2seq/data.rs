@@ -24,6 +24,8 @@ pub(super) struct Data {
     pub(super) validation: Vec<Pair>,
     /// The file that the pairs come from; `None` if they are drawn.
     pub(super) file: Option<DataFile>,
+    /// What a user should know about it, a line each.
+    pub(super) notes: Vec<String>,
 }
 
 /// The training split.
@@ -115,11 +117,11 @@ fn drawn(config: &Config, source: Box<dyn PairSource>, seed: u64) -> Result<(Dat
     let alphabet: String = source.alphabet().into_iter().collect();
     let vocabulary = Vocabulary::from_texts(Level::Characters, [alphabet.as_str()]);
     let train = Training::Drawn { source, stream: stream.fork(TRAIN) };
-    Ok((Data { train, validation: in_order, file: None }, vocabulary))
+    Ok((Data { train, validation: in_order, file: None, notes: Vec::new() }, vocabulary))
 }
 
 fn read(config: &Config, settings: &FileConfig, seed: u64) -> Result<(Data, Vocabulary)> {
-    let pairs = file::read(settings)?;
+    let (pairs, notes) = file::read(settings)?;
     let bytes = pairs.iter().flat_map(|Pair { source, target }| {
         source.bytes().chain([b'\t']).chain(target.bytes()).chain([b'\n'])
     });
@@ -149,7 +151,7 @@ fn read(config: &Config, settings: &FileConfig, seed: u64) -> Result<(Data, Voca
     let pairs = of(rest);
     let order = ShuffledOrder::new(seed, pairs.len());
     let train = Training::Fixed { pairs, order };
-    Ok((Data { train, validation: of(held_out), file: Some(file) }, vocabulary))
+    Ok((Data { train, validation: of(held_out), file: Some(file), notes }, vocabulary))
 }
 
 #[cfg(test)]
@@ -221,7 +223,7 @@ mod tests {
         });
         let config = Config { source, n_validation: 6, ..Config::default() };
         let data = |seed| Data::new(&config, seed).unwrap();
-        let (Data { train, validation, file: hashed }, vocabulary) = data(17);
+        let (Data { train, validation, file: hashed, .. }, vocabulary) = data(17);
         let Training::Fixed { pairs, .. } = train else { panic!("a file") };
         assert_eq!((pairs.len(), validation.len()), (28, 12));
         let sources =

@@ -1,25 +1,31 @@
 //! Pairs from a text file: a source, a tab and a target on each line.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tealight_model::names::Named as _;
 
 use super::{Pair, check_length};
 use crate::checks::given;
-use crate::error::{Error, Result};
+use crate::data::compressed;
+use crate::data::table::Broken;
+use crate::data::text::corpus::Origin;
+use crate::error::Result;
 use crate::inference::symbols::Level;
 use crate::settings::settings;
+use crate::storage::encoding::Decoded;
 
 settings! {
     /// `[task.source] kind = "file"`
     pub struct FileConfig {
-        /// A pair on each line, in UTF-8; blank lines are skipped. A relative path is relative to the working
-        /// directory; a run keeps the absolute one.
+        /// A pair on each line, also compressed (`.gz`, `.zst`); blank lines are skipped. A relative path is relative
+        /// to the working directory; a run keeps the absolute one.
         pub path: PathBuf = PathBuf::new(),
         /// What a token is.
         pub level: Level = Level::Characters,
         /// The most tokens of a source or of a target; longer ones are refused. The model is built for so many.
         pub max_len: usize = 100,
+        /// Leave out lines that are no pair, and tell which, instead of ending with an error.
+        pub skip_broken: bool = false,
     }
 }
 
@@ -29,31 +35,28 @@ impl FileConfig {
     }
 }
 
-/// The pairs of a file, in its order; blank lines are skipped.
-pub(in crate::task::seq2seq) fn read(config: &FileConfig) -> Result<Vec<Pair>> {
-    let FileConfig { path, level, max_len } = config;
+/// The pairs of a file, in its order, and what a user should know about it, a line each; blank lines are skipped.
+pub(in crate::task::seq2seq) fn read(config: &FileConfig) -> Result<(Vec<Pair>, Vec<String>)> {
+    let FileConfig { path, level, max_len, .. } = config;
     let key = "task.source.path";
     given(key, path, "the file with the pairs")?;
-    let bytes = std::fs::read(path).map_err(|source| {
-        Error::config([key], format!("`{}` cannot be read: {source}", path.display()))
-    })?;
-    let text = text(path, &bytes)?;
+    let Decoded { text, encoding, faults } = compressed::decoded(key, path)?;
+    let note = encoding.note().map(|note| format!("`{}`: {note}", path.display()));
+    let mut broken = Broken::new(path.as_path().into());
     let mut pairs = Vec::new();
-    for (at, line) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
-        if line.trim().is_empty() {
-            continue;
-        }
-        pairs.push(parse(line, *level, *max_len).map_err(|rule| Error::line(path, at + 1, rule))?);
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let pair = match faults.get(&(at + 1)) {
+            Some(fault) => Err(fault.clone()),
+            None => parse(line, *level, *max_len),
+        };
+        let origin = Origin { path: path.as_path().into(), line: at as u64 + 1 };
+        pairs.extend(broken.row(&origin, pair));
     }
-    Ok(pairs)
-}
-
-fn text<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str> {
-    std::str::from_utf8(bytes).map_err(|error| {
-        let before = &bytes[..error.valid_up_to()];
-        let line = before.split(|&byte| byte == b'\n').count();
-        Error::line(path, line, "this is not UTF-8")
-    })
+    if !config.skip_broken || pairs.is_empty() {
+        broken.check("; `task.source.skip_broken` = true leaves out such lines")?;
+    }
+    let left_out = broken.note().map(|left_out| format!("`{}`: {left_out}", path.display()));
+    Ok((pairs, note.into_iter().chain(left_out).collect()))
 }
 
 fn parse(line: &str, level: Level, max_len: usize) -> Result<Pair, String> {
@@ -83,8 +86,9 @@ mod tests {
     fn pairs(bytes: &[u8], level: Level) -> Result<Vec<(String, String)>, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
-        let config = FileConfig { path: file.path().to_owned(), level, max_len: 5 };
-        let pairs = read(&config).map_err(|error| {
+        let config =
+            FileConfig { path: file.path().to_owned(), level, max_len: 5, skip_broken: false };
+        let (pairs, _) = read(&config).map_err(|error| {
             error.to_string().replace(&file.path().display().to_string(), "pairs.tsv")
         })?;
         Ok(pairs.into_iter().map(|pair| (pair.source, pair.target)).collect())
@@ -97,6 +101,24 @@ mod tests {
         assert_eq!(pairs(text.as_bytes(), Level::Characters).unwrap(), expected);
         let text = "ein sehr langer Satz\ta long sentence";
         assert_eq!(pairs(text.as_bytes(), Level::Words).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn lines_that_are_no_pair_are_counted_or_left_out() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "a\tb\nc\nd\te\n\tf\ng\n").unwrap();
+        let path = file.path().to_owned();
+        let config = FileConfig { path, skip_broken: true, ..FileConfig::default() };
+        let (pairs, notes) = read(&config).unwrap();
+        assert_eq!(pairs.len(), 2);
+        let left_out = "3 broken rows are left out: line 2 (also 5): there is no tab";
+        assert!(notes[0].contains(left_out), "{notes:?}");
+        let error = read(&FileConfig { skip_broken: false, ..config }).unwrap_err().to_string();
+        assert!(
+            error.contains("line 2: there is no tab") && error.contains("3 of 5 rows"),
+            "{error}"
+        );
+        assert!(error.contains("line 4: the source is empty"), "{error}");
     }
 
     #[test]
