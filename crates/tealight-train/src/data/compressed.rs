@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::FrameDecoder;
@@ -12,6 +12,7 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 
 use super::fingerprint::Fnv128;
 use crate::error::{Error, Result};
+use crate::storage::encoding::{Decoded, Encoding, Utf8Reader, not_text};
 
 const BUFFER: usize = 1 << 18;
 
@@ -32,6 +33,15 @@ impl Compression {
             Some((rest, "gz")) => (rest, Self::Gzip),
             Some((rest, "zst")) => (rest, Self::Zstandard),
             _ => (name, Self::None),
+        }
+    }
+
+    /// The compression of a file that begins with these bytes.
+    fn from_start(start: &[u8]) -> Self {
+        match start {
+            [0x1F, 0x8B, ..] => Self::Gzip,
+            [0x28, 0xB5, 0x2F, 0xFD, ..] => Self::Zstandard,
+            _ => Self::None,
         }
     }
 }
@@ -61,12 +71,63 @@ pub(crate) fn open(
     let file = File::open(path).map_err(Error::io("open", path))?;
     let progress = Arc::new(ReadProgress::default());
     let file = BufReader::with_capacity(BUFFER, CountingFile { file, progress: progress.clone() });
-    let reader: Box<dyn BufRead + Send> = match compression {
+    Ok((decompressed(file, compression), progress))
+}
+
+/// Opens a file of text, which the reader gives as UTF-8; the encoding is known as soon as a byte beyond ASCII is read.
+///
+/// # Errors
+/// If it cannot be opened, or begins as no text does.
+pub(crate) fn open_text(path: &Path, compression: Compression) -> Result<OpenText> {
+    let (reader, progress) = open(path, compression)?;
+    let encoding = Arc::new(OnceLock::new());
+    let reader = Utf8Reader::new(path, reader, encoding.clone())?;
+    Ok((Box::new(reader), progress, encoding))
+}
+
+/// A reader, its progress, and the encoding.
+type OpenText = (Box<dyn BufRead + Send>, Arc<ReadProgress>, Arc<OnceLock<Encoding>>);
+
+fn decompressed(
+    file: impl BufRead + Send + 'static,
+    compression: Compression,
+) -> Box<dyn BufRead + Send> {
+    match compression {
         Compression::None => Box::new(file),
         Compression::Gzip => Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(file))),
         Compression::Zstandard => Box::new(BufReader::with_capacity(BUFFER, Zstandard::new(file))),
-    };
-    Ok((reader, progress))
+    }
+}
+
+/// The most bytes of a file that is read as a whole, decompressed: little data can decompress to very much.
+const MAX_WHOLE: u64 = 1 << 31;
+
+/// The text of the file in the setting `key`, read as a whole.
+///
+/// # Errors
+/// If it cannot be read, is longer than 2 GiB, or is no text.
+pub(crate) fn decoded(key: &str, path: &Path) -> Result<Decoded> {
+    let bytes = whole(path).map_err(|rule| {
+        Error::config([key], format!("`{}` cannot be read: {rule}", path.display()))
+    })?;
+    Decoded::new(bytes).map_err(|what| not_text(path, what))
+}
+
+/// All bytes of a file, decompressed if its first bytes say that it is compressed: at most 2 GiB.
+pub(crate) fn whole(path: &Path) -> Result<Vec<u8>, String> {
+    bytes(path, MAX_WHOLE)
+}
+
+fn bytes(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
+    let told = |error: io::Error| error.to_string();
+    let mut file = BufReader::with_capacity(BUFFER, File::open(path).map_err(told)?);
+    let compression = Compression::from_start(file.fill_buf().map_err(told)?);
+    let mut bytes = Vec::new();
+    let n = decompressed(file, compression).take(limit + 1).read_to_end(&mut bytes);
+    if n.map_err(told)? as u64 > limit {
+        return Err(format!("it has more than {} MiB of text", limit >> 20));
+    }
+    Ok(bytes)
 }
 
 /// The hash of the bytes of a file; `progress` receives their number so far.
@@ -229,5 +290,18 @@ pub(crate) mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_file_is_read_whole_only_up_to_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        // Little data that decompress to much, under a name that does not say so.
+        std::fs::write(&path, gzip(&vec![b' '; 3 << 20])).unwrap();
+        assert!(std::fs::metadata(&path).unwrap().len() < 1 << 16);
+        assert_eq!(bytes(&path, 3 << 20).unwrap().len(), 3 << 20);
+        assert_eq!(bytes(&path, 2 << 20).unwrap_err(), "it has more than 2 MiB of text");
+        let error = decoded("task.data.path", &folder.path().join("b.csv")).unwrap_err();
+        assert!(error.to_string().contains("b.csv` cannot be read: No such file"), "{error}");
     }
 }

@@ -12,8 +12,8 @@ pub(crate) fn object(line: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Removes the number of the line, which is always 1.
-fn without_line(error: &serde_json::Error) -> String {
+/// The error without the number of its line, which a reader of single values counts from their beginning.
+pub(crate) fn without_line(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     match message.strip_suffix(&place) {

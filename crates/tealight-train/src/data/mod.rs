@@ -12,6 +12,7 @@ mod permutation;
 pub(crate) mod progress;
 mod split;
 pub mod survey;
+pub mod table;
 pub mod text;
 pub mod weather;
 

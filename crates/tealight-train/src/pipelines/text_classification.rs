@@ -88,20 +88,24 @@ impl TextClassification {
         Ok(truncated.into_iter().filter(|&is_truncated| is_truncated).count())
     }
 
-    /// The texts of a `.jsonl` or `.csv` file, in the fields that the run of the model reads or, if the file has others,
-    /// in those that look like texts: then the name of the column is returned, too.
+    /// The texts of a table, in the fields that the run of the model reads or, if the file has others, in those that
+    /// look like texts; and what a user should know about how they were read, a line each.
     ///
     /// # Errors
     /// If the file cannot be read, or a row has no text.
-    pub fn texts_of(&self, path: &Path) -> Result<(Vec<Text>, Option<String>)> {
+    pub fn texts_of(&self, path: &Path) -> Result<(Vec<Text>, Vec<String>)> {
         let TextFields { text, text_pair } = self.fields.clone();
         let wanted = Columns { text: Some(text), text_pair, label: None };
         // What is wrong with the file is told when its texts are read.
         let found = survey::texts(path, &wanted).unwrap_or(wanted);
         let text = found.text.unwrap_or_else(|| self.fields.text.clone());
-        let other = Some(text.clone()).filter(|text| *text != self.fields.text);
+        let is_other = text != self.fields.text;
+        let other =
+            is_other.then(|| format!("`{}`: reads texts from the column `{text}`", path.display()));
         let fields = TextFields { text, text_pair: found.text_pair };
-        Ok((classify::texts(path, &fields)?, other))
+        let (texts, mut notes) = classify::texts(path, &fields)?;
+        notes.extend(other);
+        Ok((texts, notes))
     }
 
     /// The rows of the file at `path`, whose texts are `classified`, each with its labels and probabilities.

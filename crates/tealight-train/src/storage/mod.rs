@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod digests;
 pub(crate) mod disk;
+pub mod encoding;
 pub mod files;
 pub mod hub;
 pub mod npy;

@@ -47,6 +47,8 @@ pub(super) struct Texts {
     pub(super) device: Device,
     /// The files of the corpus and of the tokenizer.
     pub(super) data_files: Vec<DataFile>,
+    /// What a user should know about them, a line each.
+    pub(super) notes: Vec<String>,
     /// The training sequences, in a new order in each epoch.
     pub(super) train: Sequences,
     /// All held-out sequences.
@@ -84,6 +86,7 @@ impl Texts {
             batch_size,
             device: device.clone(),
             data_files,
+            notes: corpus.notes(),
             n_tokens: store.n_tokens(),
             tokenizer,
             train,

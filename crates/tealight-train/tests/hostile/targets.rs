@@ -203,7 +203,8 @@ pub(crate) fn pairs(bytes: &[u8]) {
 /// A file of texts with labels; the first byte selects the format, the objective, and whether texts come in pairs.
 pub(crate) fn labels(bytes: &[u8]) {
     let Some((kind, content)) = bytes.split_first() else { return };
-    let name = if kind % 2 == 0 { "texts.csv" } else { "texts.jsonl" };
+    let names = ["texts.csv", "texts.jsonl", "texts.tsv", "texts.json"];
+    let name = names[usize::from(kind % 2 + kind / 12 % 2 * 2)];
     let text = "[task]\nkind = \"classify\"\ntokenizer.kind = \"byte\"";
     let Ok(source) = ConfigSource::parse(Path::new("fuzz.toml"), text, &[]) else { return };
     let Ok(mut config) = source.deserialize::<RunConfig>() else { return };

@@ -111,12 +111,12 @@ pub(crate) struct Classify {
     /// Second text of a pair; give the option once for each text
     #[arg(long, value_name = "TEXT")]
     pub(crate) pair: Vec<String>,
-    /// Read this file: a .jsonl or .csv with the fields `text` and, for pairs, `text_pair` (or the fields that
-    /// `[task.data]` of the run names, or those that look like texts), or another file with one text or one picture path
-    /// per line
+    /// Read this file: a table (.csv, .tsv, .jsonl, .json, also .gz or .zst) with the fields `text` and, for pairs,
+    /// `text_pair` (or the fields that `[task.data]` of the run names, or those that look like texts), or another file
+    /// with one text or one picture path per line
     #[arg(long)]
     pub(crate) file: Option<PathBuf>,
-    /// Write the rows of the .jsonl or .csv in `--file` to this file, each with its label and the probabilities
+    /// Write the rows of the table in `--file` to this file, each with its label and the probabilities
     #[arg(long, short, value_name = "FILE", requires = "file", conflicts_with_all = ["texts", "json", "top_k"])]
     pub(crate) output: Option<PathBuf>,
     /// Number of labels to print, the most probable first [default: all for a text, 5 for a picture]

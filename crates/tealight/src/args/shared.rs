@@ -43,8 +43,8 @@ pub(crate) struct TrainedRun {
     pub(crate) weights: Weights,
 }
 
-/// The columns of a file of texts with labels, where they are not to be found by their names.
-#[derive(Args, Clone, Debug)]
+/// How a table of texts with labels is read: its columns, where they are not to be found by their names.
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct TextColumns {
     /// The column or field of the text [default: found by its name or content]
     #[arg(long, value_name = "COLUMN", requires = "data")]
@@ -55,11 +55,14 @@ pub(crate) struct TextColumns {
     /// The column or field of the label
     #[arg(long, value_name = "COLUMN", requires = "data")]
     pub(crate) label: Option<String>,
+    /// Leave out rows that are no text with its label, and tell which
+    #[arg(long, requires = "data")]
+    pub(crate) skip_broken: bool,
 }
 
 impl TextColumns {
     pub(crate) fn columns(&self) -> Columns {
-        let Self { text, text_pair, label } = self.clone();
+        let Self { text, text_pair, label, .. } = self.clone();
         Columns { text, text_pair, label }
     }
 }

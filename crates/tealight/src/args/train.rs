@@ -23,7 +23,8 @@ pub(crate) struct Train {
     /// checkpoint that its `checkpoint.select` chooses
     #[arg(long, value_name = "N", value_parser = positive::<u64>, conflicts_with = "resume")]
     pub(crate) steps: Option<u64>,
-    /// Leave out files that cannot be read as pictures, and print how many: `--set task.data.skip_broken=true`
+    /// Leave out files that are no pictures, and rows that are no text with its label, and print how many: `--set
+    /// task.data.skip_broken=true`
     #[arg(long)]
     pub(crate) skip_broken: bool,
     /// Resume the last run with the name and the settings of this configuration, from its last checkpoint

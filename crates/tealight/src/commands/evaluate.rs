@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Evaluate) -> Result<()> {
     NumberFormat::for_device(*precision, args.model.weights.device).warn_if_replaced();
     let products = precision.of_products();
     if let Some(data) = &args.data {
-        loaded.test_on(data, &args.columns.columns())?;
+        loaded.test_on(data, &args.columns)?;
     }
     let weights =
         args.weights.as_deref().map(|folder| TrainedModel::open(folder, None)).transpose()?;
@@ -129,6 +129,9 @@ impl TaskVisitor for Evaluation<'_> {
             }
             _ => true,
         };
+        if is_test {
+            session.task.notes().iter().for_each(|note| log(note));
+        }
         let mut report = session.task.report(&session.eval_model)?;
         if let (false, Evaluated::Run(run)) = (is_test, self.evaluated) {
             let weights = self.weights.map_or_else(|| run.weights(), |model| Ok(model.weights))?;

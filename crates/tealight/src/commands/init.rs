@@ -58,7 +58,7 @@ fn text(what: &str, args: &Init) -> Result<String> {
     let (data, from) = (args.data.as_deref(), args.from.as_deref());
     let is_task = TaskConfig::KINDS.iter().any(|kind| kind.name == what);
     let text = match (shipped::find(Path::new(what)), data) {
-        _ if is_task => starter::text(what, data, from, &args.columns.columns())?,
+        _ if is_task => starter::text(what, data, from, &args.columns)?,
         (Some(shipped), None) => shipped.copy().to_owned(),
         (Some(shipped), Some(_)) => {
             let task = shipped.name.split('/').next().unwrap_or_default();

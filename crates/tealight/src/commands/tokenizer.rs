@@ -11,7 +11,7 @@ use tealight_train::text::tokenizer::{Encoded, Specials, Tokenizer, TokenizerCon
 
 use crate::args::tokenizer as args;
 use crate::terminal::input;
-use crate::terminal::output::{print, print_json};
+use crate::terminal::output::{log, print, print_json};
 
 pub(crate) fn run(args: &args::Tokenizer) -> Result<()> {
     match args {
@@ -28,6 +28,9 @@ fn train(args: &args::TrainTokenizer) -> Result<()> {
     let texts = documents.map(|document| Ok(document?.text));
     let tokenizer = Tokenizer::train(&config, texts).map_err(name_options)?;
     tokenizer.save(&args.output)?;
+    for note in files.notes() {
+        log(&note);
+    }
     let size = thousands(tokenizer.vocab_size() as u64);
     print(&format!("{}: {size} tokens\n", args.output.display()))
 }

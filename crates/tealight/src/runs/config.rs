@@ -17,6 +17,7 @@ use tealight_train::task::{Task, TaskConfig};
 use tealight_train::trained::TrainedModel;
 
 use super::origin::{self, Origin};
+use crate::args::shared::TextColumns;
 use crate::terminal::escape::quoted;
 use crate::terminal::failure::at_its_place;
 use crate::terminal::output::log;
@@ -133,12 +134,12 @@ impl LoadedConfig {
         let (source, config) = (self.source.clone(), self.config.clone());
         let mut tested =
             Self { source, config, origin: Origin::File, init_model: None, test: None };
-        tested.test_on(data, &Columns::default()).context(TEST_DATA)?;
+        tested.test_on(data, &TextColumns::default()).context(TEST_DATA)?;
         Ok(Some(tested))
     }
 
-    /// Replaces the data by those in `data`, all of which are held out. `columns` are those of texts with labels.
-    pub(crate) fn test_on(&mut self, data: &Path, columns: &Columns) -> Result<()> {
+    /// Replaces the data by those in `data`, all of which are held out. `reading` is for texts with labels.
+    pub(crate) fn test_on(&mut self, data: &Path, reading: &TextColumns) -> Result<()> {
         let named = |task: &TaskConfig| match task {
             TaskConfig::Classify(task) => Some((task.data.text.clone(), task.data.label.clone())),
             _ => None,
@@ -147,7 +148,13 @@ impl LoadedConfig {
         let tested = self.config.task.test_on(data);
         tested.map_err(|error| at_its_place(error, &self.source))?;
         self.test = Some(data.to_owned());
-        if *columns == Columns::default() {
+        let columns = reading.columns();
+        if let TaskConfig::Classify(task) = &mut self.config.task {
+            task.data.skip_broken |= reading.skip_broken;
+        } else if reading.skip_broken {
+            bail!("`--skip-broken` leaves out rows of texts with labels");
+        }
+        if columns == Columns::default() {
             let now = named(&self.config.task);
             if let (true, Some((text, label))) = (now != before, now) {
                 log(&format!("reads texts from the column `{text}` and labels from `{label}`"));
@@ -157,7 +164,7 @@ impl LoadedConfig {
         let TaskConfig::Classify(task) = &mut self.config.task else {
             bail!("`--text`, `--text-pair` and `--label` name columns of texts with labels");
         };
-        let Columns { text, text_pair, label } = columns.clone();
+        let Columns { text, text_pair, label } = columns;
         task.data.text = text.unwrap_or_else(|| task.data.text.clone());
         task.data.text_pair = text_pair.or_else(|| task.data.text_pair.clone());
         task.data.label = label.unwrap_or_else(|| task.data.label.clone());

@@ -9,6 +9,7 @@ use super::base::Base;
 use super::blocks::{MODERN_BERT, exported_as};
 use super::ending::{BY_HEART, Ending, TO_ZERO};
 use super::{UserData, about, beginning, quoted, tenth};
+use crate::terminal::output::log;
 
 const BATCH_SIZE: u64 = 32;
 /// How a new model reads a text.
@@ -17,7 +18,7 @@ const READ_OUT: &str =
 
 /// The configuration of a classifier of the texts in `data`.
 pub(super) fn text(data: &UserData<'_>) -> Result<String> {
-    let found = labelled(data.file, data.columns)?;
+    let found = survey(data)?;
     let n = found.n;
     let (d_model, n_layers, n_heads, epochs) = match n {
         0..2_000 => (32, 2, 4, 30),
@@ -36,7 +37,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         batch_size: BATCH_SIZE,
         selects: BY_HEART,
     };
-    let task = task(&found, &data.path, seq_len(&found), READ_OUT);
+    let task = task(&found, data, seq_len(&found), READ_OUT);
     let tables = [
         beginning(&title(&found)),
         task,
@@ -49,7 +50,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
 
 /// The configuration of a classifier of the texts in `data` that starts from `base`.
 pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
-    let found = labelled(data.file, data.columns)?;
+    let found = survey(data)?;
     let epochs = if found.n < 2_000 { 6 } else { 3 };
     // A classifier has labels and an objective, which the data may not share.
     let (mut more, mut allow) = (String::new(), Vec::new());
@@ -64,10 +65,19 @@ pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
             );
         }
     }
-    let task = task(&found, &data.path, base.seq_len(seq_len(&found)), &more);
+    let task = task(&found, data, base.seq_len(seq_len(&found)), &more);
     let ending =
         Ending { stopping: stopping(&found), ..base.ending(found.n as f64, epochs, "texts") };
     Ok([base.beginning(&title(&found), &allow), task, ending.text()].concat())
+}
+
+/// What the data hold; what is learnt from them is told with the reason.
+fn survey(data: &UserData<'_>) -> Result<Labelled> {
+    let found = labelled(data.file, &data.columns)?;
+    let Labelled { label, because, .. } = &found;
+    let learnt = objective(&found).name();
+    log(&format!("objective = \"{learnt}\", because the column `{label}` {because}"));
+    Ok(found)
 }
 
 /// From this ratio of the most frequent class to the rarest on, classes are weighted.
@@ -111,8 +121,14 @@ fn title(found: &Labelled) -> String {
 }
 
 /// The tables of the task: the texts and their labels. `more` are further lines of `[task]`.
-fn task(found: &Labelled, path: &str, seq_len: usize, more: &str) -> String {
+fn task(found: &Labelled, data: &UserData<'_>, seq_len: usize, more: &str) -> String {
     let Labelled { n, most_words, .. } = *found;
+    let (path, because) = (&data.path, &found.because);
+    let skip_broken = if data.skips_broken {
+        "skip_broken = true # rows that are no text with its label\n"
+    } else {
+        ""
+    };
     let objective = objective(found).name();
     let (label, column) = (quoted(&found.label), quoted(&found.text));
     let pair = found
@@ -132,7 +148,7 @@ fn task(found: &Labelled, path: &str, seq_len: usize, more: &str) -> String {
         r#"
 [task]
 kind = "classify"
-objective = "{objective}"           # what the column of labels holds
+objective = "{objective}"           # because the column of labels {because}
 seq_len = {seq_len}                    # tokens; the longest text has {most_words} words. Longer texts are truncated
 {more}{weights}
 [task.data]
@@ -140,7 +156,7 @@ path = {path}
 text = {column}
 {pair}label = {label}
 validation = {validation}                # held-out share; or validation_path = "…"
-"#
+{skip_broken}"#
     )
 }
 

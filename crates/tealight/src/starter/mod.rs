@@ -15,6 +15,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use tealight_train::data::survey::Columns;
 
+use crate::args::shared::TextColumns;
 use crate::shipped;
 use crate::terminal::escape::quoted;
 use base::Base;
@@ -25,7 +26,9 @@ struct UserData<'a> {
     /// The path as the configuration has it, in quotes.
     path: String,
     /// The columns that the user names, of texts with labels.
-    columns: &'a Columns,
+    columns: Columns,
+    /// Whether rows that are no text with its label are left out.
+    skips_broken: bool,
 }
 
 /// Writes the configuration of a new model for a user's data.
@@ -46,7 +49,7 @@ pub(crate) fn text(
     task: &str,
     data: Option<&Path>,
     from: Option<&Path>,
-    columns: &Columns,
+    reading: &TextColumns,
 ) -> Result<String> {
     let Some(file) = data else { return generated(task) };
     // Copied into the file as it was typed.
@@ -56,12 +59,14 @@ pub(crate) fn text(
     if !file.exists() {
         bail!("`{path}` does not exist");
     }
-    if *columns != Columns::default() && task != "classify" {
+    let (columns, skips_broken) = (reading.columns(), reading.skip_broken);
+    if (columns != Columns::default() || skips_broken) && task != "classify" {
         bail!(
-            "`--text`, `--text-pair` and `--label` name columns of texts with labels: of `init classify`"
+            "`--text`, `--text-pair`, `--label` and `--skip-broken` are for tables of texts with labels: for `init \
+             classify`"
         );
     }
-    let data = UserData { file, path: quoted(path), columns };
+    let data = UserData { file, path: quoted(path), columns, skips_broken };
     let Some(starter) = starter(task) else {
         bail!("the task `{task}` generates its data: leave out `--data`");
     };

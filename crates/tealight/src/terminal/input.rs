@@ -5,7 +5,9 @@ use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use tealight_train::storage::files::to_text;
+use tealight_train::storage::encoding::text_of;
+
+use super::output::log;
 
 /// The given texts, with `-` replaced by the non-empty lines of standard input, followed by the non-empty lines
 /// of `file`. No text at all is an error.
@@ -25,7 +27,11 @@ pub(crate) fn placed_texts<'a>(arguments: &[String], file: Option<&'a Path>) -> 
     }
     if let Some(path) = file {
         let bytes = fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
-        texts.add_lines(&to_text(path, bytes)?, |line| Place::File(path, line));
+        let (text, encoding) = text_of(path, bytes)?;
+        if let Some(note) = encoding.note() {
+            log(&format!("`{}`: {note}", path.display()));
+        }
+        texts.add_lines(&text, |line| Place::File(path, line));
     }
     if texts.all.is_empty() {
         bail!("no text given, or only blank lines");

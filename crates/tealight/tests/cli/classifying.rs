@@ -140,9 +140,12 @@ fn what_cannot_be_classified_is_refused() -> Result {
     folder.refuse(&["classify", "runs/texts"], &["TEXT"])?;
     folder.write("empty.jsonl", "\n")?;
     folder.refuse(&["classify", "runs/texts", "--file", "empty.jsonl"], &["no text given"])?;
-    folder.write("latin.txt", b"aa\ncaf\xe9\n")?;
-    let latin = ["classify", "runs/texts", "--file", "latin.txt"];
-    folder.refuse(&latin, &["`latin.txt`, line 2: this is not UTF-8"])?;
+    folder.write("odd.txt", b"aa\na\xff\n")?;
+    let odd = ["classify", "runs/texts", "--file", "odd.txt"];
+    folder.refuse(&odd, &["`odd.txt`, line 2: this is not UTF-8: byte 2 of the line is 0xFF"])?;
+    folder.write("program.txt", b"\x7fELF\x02\x01\x01\0")?;
+    let program = ["classify", "runs/texts", "--file", "program.txt"];
+    folder.refuse(&program, &["`program.txt` is not text: it begins as an ELF program"])?;
     folder.write("bad.csv", "nr\n1\n")?;
     let bad = ["bad.csv`, line 1: there is no column `text` among `nr`"];
     folder.refuse(&["classify", "runs/texts", "--file", "bad.csv"], &bad)?;
@@ -177,7 +180,10 @@ fn what_cannot_be_learnt_from_is_refused_with_its_place() -> Result {
             &["line 1: the field `label` is \"first\"", "needs a list of labels"],
         ),
         ("task.data.text_pair=other", &["line 1: there is no field `other`"]),
-        ("task.labels=['first','other']", &["the label \"last\" is not in `task.labels`"]),
+        (
+            "task.labels=['first','other']",
+            &["`task.labels` does not list the label \"last\"", "unknown labels: \"last\" "],
+        ),
         ("task.labels=['first','first']", &["`task.labels`, a list of 2, has a label twice"]),
         ("model.classifier.kind=pooler", &["pooler", "dense"]),
         ("model.classifier={kind='dense',dropout=1.5}", &["`model.classifier.dropout` = 1.5"]),
@@ -462,13 +468,97 @@ fn labels_are_counted_and_doubtful_rows_are_named() -> Result {
         &[&["init", "classify", "--data", "rated.csv"], &twice[..]].concat(),
         &["has one column `Review`, and it is named for two purposes"],
     )?;
-    folder.write("german.csv", "Text;Note\ngut;1\n")?;
-    folder.refuse(
-        &["init", "classify", "--data", "german.csv", "-o", "a.toml"],
-        &["seems to be separated by semicolons"],
-    )?;
     folder.refuse(
         &["init", "classify", "--data", "rated.csv", "--text", "Remark", "-o", "a.toml"],
         &["has no column `Remark` among `Review`, `Verdict`"],
     )
+}
+
+/// A table in any format trains, is scored, and comes back with labels.
+#[test]
+fn tables_of_other_formats_are_read_and_what_differs_is_said() -> Result {
+    let folder = trained()?;
+    let rows = |separator: &str| {
+        let row = |n: usize| {
+            format!("{} {n}{separator}{}\n", ["aa", "zz"][n % 2], ["first", "last"][n % 2])
+        };
+        (0..40).map(row).collect::<String>()
+    };
+    let list: Vec<_> = (0..40)
+        .map(|n| {
+            format!(
+                "{{\"text\": \"{} {n}\", \"label\": \"{}\"}}",
+                ["aa", "zz"][n % 2],
+                ["first", "last"][n % 2]
+            )
+        })
+        .collect();
+    folder.write("a.json", format!("[{}]", list.join(",\n")))?;
+    folder.write("a.tsv", format!("text\tlabel\n{}", rows("\t")))?;
+    folder.write("german.csv", format!("text;label\n{}", rows(";")))?;
+    let wide = format!("\u{FEFF}text,label\n{}", rows(","));
+    folder
+        .write("wide.csv", wide.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>())?;
+    for n in 0..40 {
+        let class = folder.path(["classes/first", "classes/last"][n % 2]);
+        fs::create_dir_all(&class)?;
+        fs::write(class.join(format!("{n}.txt")), format!("{} {n}\n", ["aa", "zz"][n % 2]))?;
+    }
+    for (data, note) in [
+        ("a.json", ""),
+        ("a.tsv", ""),
+        ("german.csv", "german.csv`: its columns are separated by semicolons"),
+        ("wide.csv", "wide.csv`: read as UTF-16"),
+        ("classes", ""),
+    ] {
+        let file = format!("{data}.toml");
+        let told = folder.succeed(&["init", "classify", "--data", data, "-o", &file])?.stderr;
+        let why = "objective = \"classes\", because the column `label` holds 2 different values";
+        assert!(told.contains(note) && told.contains(why), "{told}");
+        folder.succeed(&["train", &file, "--dry-run"])?;
+        let log = folder.succeed(&["evaluate", "runs/texts", "--data", data])?;
+        assert!(log.stderr.contains(note), "{}", log.stderr);
+        let scores = folder.json(&["evaluate", "runs/texts", "--data", data, "--json"])?;
+        assert_eq!(scores["n_texts"], 40, "{data}");
+    }
+    folder.succeed(&["classify", "runs/texts", "--file", "german.csv", "-o", "out.csv"])?;
+    assert!(folder.read("out.csv")?.starts_with("text;label;predicted;probability;"));
+    folder.succeed(&["classify", "runs/texts", "--file", "a.json", "-o", "out.json"])?;
+    assert_eq!(folder.read_json("out.json")?[39]["label"], "last");
+    Ok(())
+}
+
+/// One bad row used to end the reading, and the next was told only when it was mended.
+#[test]
+fn broken_rows_are_told_all_at_once_and_can_be_left_out() -> Result {
+    let folder = folder()?;
+    let good = folder.read("texts.jsonl")?;
+    let bad = "{\"text\": \"\", \"label\": \"first\", \"id\": 1}\n{\"text\": \"a\"\n{\"label\": \"last\"}\n";
+    folder.write("texts.jsonl", format!("{good}{bad}"))?;
+    let listed = [
+        "texts.jsonl`, line 41: the text is empty; 3 of 43 rows are broken: line 41: the text is empty; line 42: ",
+        "line 43: there is no field `text` among `label`",
+        "(`--skip-broken`)",
+    ];
+    folder.refuse(&["train", "texts.toml", "--dry-run"], &listed)?;
+    let log = folder.succeed(&["train", "texts.toml", "-q", "--skip-broken"])?;
+    let quiet = folder.succeed(&["train", "texts.toml", "--dry-run", "--skip-broken"])?.stderr;
+    assert!(
+        quiet.contains("3 broken rows are left out: line 41: the text is empty; line 42"),
+        "{quiet}"
+    );
+    assert!(quiet.contains("not used: `id`"), "{quiet}");
+    drop(log);
+    let warned = folder.succeed(&["init", "classify", "--data", "texts.jsonl", "-o", "a.toml"])?;
+    for part in &listed[..2] {
+        assert!(warned.stderr.contains(part), "{}", warned.stderr);
+    }
+    let skip = ["init", "classify", "--data", "texts.jsonl", "-o", "b.toml", "--skip-broken"];
+    assert!(folder.succeed(&skip)?.stderr.contains("3 broken rows are left out"));
+    folder.succeed(&["train", "b.toml", "--dry-run"])?;
+    folder.write("test.csv", "text,label\naa,first\n,last\nzz,last\n")?;
+    let evaluate = ["evaluate", "runs/texts", "--data", "test.csv"];
+    let log = folder.succeed(&[&evaluate[..], &["--skip-broken"]].concat())?.stderr;
+    assert!(log.contains("1 broken row is left out: line 3: the text is empty"), "{log}");
+    Ok(())
 }

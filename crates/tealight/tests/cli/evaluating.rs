@@ -129,11 +129,20 @@ fn a_classifier_of_texts_is_scored_on_a_test_file() -> Result {
     let table = folder.succeed(&["evaluate", "own", "--data", "test.csv"])?;
     assert!(table.stdout.contains("label ╲ predicted"), "{}", table.stdout);
     assert!(table.stderr.contains("scored on all examples of `--data`"), "{}", table.stderr);
-    folder.write("other.csv", "text,label\naa 1,first\nzz 2,unheard\n")?;
+    folder.write("other.csv", "text,label\naa 1,first\nzz 2,unheard\nzz 3,unheard\nzz 4,odd\n")?;
     for model in ["runs/texts", "own"] {
         let refused = ["evaluate", model, "--data", "other.csv"];
-        folder.refuse(&refused, &["other.csv`, line 3: ", "the label \"unheard\""])?;
+        let rule = "other.csv`, line 3: the model does not know the label \"unheard\"; unknown labels: \"unheard\" 2, \
+                    \"odd\" 1; known ones: \"first\", \"last\"";
+        folder.refuse(&refused, &[rule])?;
     }
+    // A mistake is shown as the file has it, which the tokenizer does not keep, and with its line.
+    folder.write("wrong.csv", "text,label\naa 1,first\naaa~ 2,last\nzz 3,last\n")?;
+    let wrong = folder.json(&["evaluate", "own", "--data", "wrong.csv", "--json"])?;
+    let mistake = &wrong["mistakes"][0];
+    assert_eq!((&mistake["text"], &mistake["place"]), (&json!("aaa~ 2"), &json!("wrong.csv:3")));
+    let table = folder.succeed(&["evaluate", "own", "--data", "wrong.csv"])?.stdout;
+    assert!(table.contains("aaa~ 2") && table.contains("wrong.csv:3"), "{table}");
     folder.refuse(&["evaluate", "own"], &["`own`"])?;
     folder.refuse(&["evaluate", "own", "--data", "nowhere.csv"], &["nowhere.csv"])
 }

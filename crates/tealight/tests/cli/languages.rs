@@ -154,8 +154,8 @@ fn texts_that_cannot_be_filled_are_refused_with_the_reason() -> Result {
     let args = ["fill-mask", "runs/masked", "-"];
     let refused = folder.run_with_input(&args, "the [MASK]\nthe dog\n")?;
     refused.assert_refused(&["error: standard input, line 2: `the dog`: it has no mask"]);
-    folder.write("latin.txt", b"the [MASK]\ncaf\xe9 [MASK]\n")?;
-    refuse(&["--file", "latin.txt"], &["`latin.txt`, line 2: this is not UTF-8"])?;
+    folder.write("odd.txt", b"the [MASK]\na\xff [MASK]\n")?;
+    refuse(&["--file", "odd.txt"], &["`odd.txt`, line 2: this is not UTF-8"])?;
     folder.refuse(&["fill-mask", "nowhere", "[MASK]"], &["cannot open `nowhere`"])?;
     folder.refuse(&["fill-mask", ".", "[MASK]"], &["`.` is no model"])?;
     folder.refuse(&["generate", "runs/masked", "a"], &["a masked language model", "a causal"])?;

@@ -187,7 +187,7 @@ fn rows_that_training_refuses_are_named_when_a_configuration_is_written() -> Res
         folder.write("rated.csv", rows(last))?;
         let init = ["init", "classify", "--data", "rated.csv", "--force"];
         let stderr = folder.succeed(&init)?.stderr;
-        let expected = format!("`tealight train` will refuse the data: `rated.csv`, {reason}\n");
+        let expected = format!("`tealight train` will refuse the data: `rated.csv`, {reason}; ");
         assert!(stderr.contains(&expected), "{stderr}");
         folder.refuse(&["train", "classify.toml"], &[&reason])?;
     }

@@ -101,11 +101,11 @@ fn ids_and_tokens_stand_on_a_line_each() -> Result {
 fn what_cannot_be_trained_is_refused() -> Result {
     let folder = folder()?;
     folder.write("empty.txt", "")?;
-    folder.write("latin1.txt", b"fine\ncaf\xe9\n")?;
+    folder.write("odd.txt", b"fine\nodd \xff\n")?;
     let cases: [(&[&str], &[&str]); 7] = [
         (&["missing.txt"], &["`missing.txt` cannot be read"]),
         (&["empty.txt"], &["`empty.txt` is empty: it holds no document"]),
-        (&["latin1.txt"], &["`latin1.txt`, line 2: this is not UTF-8"]),
+        (&["odd.txt"], &["`odd.txt`, line 2: this is not UTF-8"]),
         (&["en.txt", "--vocab-size", "6"], &["`--vocab-size` = 6 must be at least 7"]),
         (&["en.txt", "--kind", "bpe", "--vocab-size", "260"], &["must be at least 261"]),
         (

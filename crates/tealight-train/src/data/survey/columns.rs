@@ -1,14 +1,13 @@
-//! The fields of a `.jsonl` or the columns of a `.csv`, and their content.
+//! The columns of a table, and their content.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-use super::refused;
-use crate::data::json_line;
-use crate::error::{Error, Result};
+use super::{DATA, refused};
+use crate::data::table::{Cell, Table};
+use crate::error::Result;
 
 /// Different values that are counted.
 const MAX_DIFFERENT: usize = 2000;
@@ -32,16 +31,20 @@ pub(super) struct Column {
 }
 
 impl Column {
-    fn add(&mut self, value: &Value) {
-        let text = match value {
-            Value::String(text) if !text.trim().is_empty() => text.clone(),
-            Value::Number(_) | Value::Bool(_) => value.to_string(),
-            Value::Array(_) => {
+    fn add(&mut self, cell: Cell<'_>) {
+        let text = match cell {
+            Cell::Written(text) => text.to_owned(),
+            Cell::Json(Value::String(text)) => text.clone(),
+            Cell::Json(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string(),
+            Cell::Json(value @ Value::Array(_)) => {
                 self.n_lists += 1;
                 value.to_string()
             }
-            _ => return,
+            Cell::Json(_) => return,
         };
+        if text.trim().is_empty() {
+            return;
+        }
         self.n += 1;
         self.n_characters += text.chars().count();
         self.most_words = self.most_words.max(text.split_whitespace().count());
@@ -65,69 +68,40 @@ impl Column {
     }
 }
 
-/// The columns of a table, and the number of its rows.
-pub(super) fn read(path: &Path) -> Result<(Vec<Column>, usize)> {
-    let bytes = fs::read(path).map_err(Error::io("read", path))?;
-    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
-    let (columns, n) = match path.extension().and_then(|extension| extension.to_str()) {
-        Some("jsonl") => of_jsonl(path, bytes)?,
-        Some("csv") => of_csv(path, bytes)?,
-        _ => return Err(refused(path, "ends in neither .jsonl nor .csv")),
-    };
-    if n == 0 {
+/// The columns of a table.
+pub(super) struct Columns {
+    pub(super) all: Vec<Column>,
+    pub(super) n_rows: usize,
+    /// Whether a heading of the file names them.
+    pub(super) are_headed: bool,
+}
+
+/// The columns of a table, without its broken rows.
+pub(super) fn read(path: &Path) -> Result<Columns> {
+    let table = Table::open(DATA, path)?;
+    let column = |name: &str| Column { name: name.to_owned(), ..Column::default() };
+    let mut all: Vec<Column> =
+        table.heading().unwrap_or_default().iter().map(|name| column(name)).collect();
+    let (mut n_rows, mut broken) = (0, table.broken());
+    table.each(|origin, row| {
+        let Some(cells) = broken.row(&origin, row) else { return Ok(()) };
+        for (at, (name, cell)) in cells.iter().enumerate() {
+            // Rows have their cells in one order, mostly.
+            let is_here = all.get(at).is_some_and(|column| column.name == name);
+            let known =
+                if is_here { Some(at) } else { all.iter().position(|column| column.name == name) };
+            let known = known.unwrap_or_else(|| {
+                all.push(column(name));
+                all.len() - 1
+            });
+            all[known].add(cell);
+        }
+        n_rows += 1;
+        Ok(())
+    })?;
+    if n_rows == 0 {
+        broken.check("")?;
         return Err(refused(path, "has no rows"));
     }
-    Ok((columns, n))
-}
-
-fn of_jsonl(path: &Path, bytes: &[u8]) -> Result<(Vec<Column>, usize)> {
-    let (mut columns, mut n) = (Vec::<Column>::new(), 0);
-    for (at, line) in String::from_utf8_lossy(bytes).lines().enumerate() {
-        if line.trim().is_empty() {
-            continue;
-        }
-        let object = json_line::object(line).map_err(|rule| Error::line(path, at + 1, rule))?;
-        for (name, value) in &object {
-            let known = columns.iter().position(|column| column.name == *name);
-            let known = known.unwrap_or_else(|| {
-                columns.push(Column { name: name.clone(), ..Column::default() });
-                columns.len() - 1
-            });
-            columns[known].add(value);
-        }
-        n += 1;
-    }
-    Ok((columns, n))
-}
-
-/// The name of the sign that separates the names in a heading which no comma does, as spreadsheets of some languages write
-/// it.
-fn other_separator(heading: &str) -> Option<&'static str> {
-    let signs = [(';', "semicolons"), ('\t', "tabs")];
-    signs.into_iter().find(|(sign, _)| heading.contains(*sign)).map(|(_, name)| name)
-}
-
-fn of_csv(path: &Path, bytes: &[u8]) -> Result<(Vec<Column>, usize)> {
-    let broken = |error: csv::Error| refused(path, &format!("is no .csv file: {error}"));
-    let mut reader = csv::Reader::from_reader(bytes);
-    let names = reader.headers().map_err(broken)?.clone();
-    if let ([only], Some(sign)) =
-        (&names.iter().collect::<Vec<_>>()[..], names.get(0).and_then(other_separator))
-    {
-        let rule = format!(
-            "has one column, `{}`: it seems to be separated by {sign}, and a .csv is separated by commas",
-            only.escape_debug()
-        );
-        return Err(refused(path, &rule));
-    }
-    let column = |name: &str| Column { name: name.trim().to_owned(), ..Column::default() };
-    let mut columns: Vec<Column> = names.iter().map(column).collect();
-    let mut n = 0;
-    for row in reader.records() {
-        for (column, cell) in columns.iter_mut().zip(row.map_err(broken)?.iter()) {
-            column.add(&Value::from(cell));
-        }
-        n += 1;
-    }
-    Ok((columns, n))
+    Ok(Columns { all, n_rows, are_headed: table.separator().is_some() })
 }

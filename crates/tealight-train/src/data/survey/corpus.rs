@@ -55,7 +55,7 @@ pub fn corpus(path: &Path) -> Result<Corpus> {
     let mut sample = String::new();
     for (file, kind) in files.iter().take(MAX_FILES) {
         let mut start = Vec::new();
-        let (reader, _) = compressed::open(file, kind.compression)?;
+        let (reader, _, _) = compressed::open_text(file, kind.compression)?;
         reader.take(SAMPLE).read_to_end(&mut start).map_err(Error::io("read", file))?;
         // The sample may end within a character.
         sample += &String::from_utf8_lossy(&start);

@@ -62,6 +62,8 @@ pub struct Labelled {
     pub label: String,
     /// The kind of values in the column of the label.
     pub target: Target,
+    /// Why it is that, a clause about the column: `holds lists`.
+    pub because: String,
     /// The classes, in ascending order; none of other targets.
     pub classes: Vec<String>,
     /// Of classes: how many texts of the most frequent one there are for each of the rarest; otherwise 1.
@@ -94,9 +96,9 @@ pub enum Target {
     Number,
 }
 
-/// Looks into a `.jsonl` or `.csv` of texts with labels, for the columns that are not `chosen`.
+/// Looks into a table of texts with labels, for the columns that are not `chosen`.
 pub fn labelled(path: &Path, chosen: &Columns) -> Result<Labelled> {
-    let (columns, n) = columns::read(path)?;
+    let columns::Columns { all: columns, n_rows: n, are_headed } = columns::read(path)?;
     let known = || columns.iter().map(|c| format!("`{}`", c.name)).collect::<Vec<_>>().join(", ");
     let names = [&chosen.text, &chosen.text_pair, &chosen.label].map(Option::as_deref);
     for (at, name) in names.iter().enumerate() {
@@ -127,30 +129,32 @@ pub fn labelled(path: &Path, chosen: &Columns) -> Result<Labelled> {
         return Err(refused(path, &format!("has no column of labels among {}", known())));
     };
     let all: Vec<&Column> = columns.iter().collect();
-    let is_headed = *chosen != Columns::default()
+    let is_named = *chosen != Columns::default()
         || named(TEXTS, &all).is_some()
         || named(LABELS, &all).is_some();
-    if is_csv(path) && !is_headed && label.different.contains_key(&label.name) {
+    if are_headed && !is_named && label.different.contains_key(&label.name) {
         let rule = format!(
             "begins with a row of data: `{}` would name the column of labels and is the label of a row, too. The first \
-             line of a .csv names the columns",
+             line must name the columns",
             label.name
         );
         return Err(refused(path, &rule));
     }
     let most_words = text.most_words + pair.map_or(0, |pair| pair.most_words);
     let n_characters = text.n_characters + pair.map_or(0, |pair| pair.n_characters);
+    let (target, because) = target(label);
     Ok(Labelled {
         n,
         text: text.name.clone(),
         text_pair: pair.map(|pair| pair.name.clone()),
         label: label.name.clone(),
-        target: target(label),
-        classes: match target(label) {
+        target,
+        because,
+        classes: match target {
             Target::Classes(_) => label.different.keys().cloned().collect(),
             Target::Labels | Target::Number => Vec::new(),
         },
-        imbalance: imbalance(label),
+        imbalance: imbalance(label, target),
         most_words,
         bytes: n_characters as f64,
     })
@@ -158,14 +162,14 @@ pub fn labelled(path: &Path, chosen: &Columns) -> Result<Labelled> {
 
 /// The names of the columns or fields; `None` if the file cannot be read as a table.
 pub fn column_names(path: &Path) -> Option<Vec<String>> {
-    let (columns, _) = columns::read(path).ok()?;
-    Some(columns.into_iter().map(|column| column.name).collect())
+    let columns = columns::read(path).ok()?;
+    Some(columns.all.into_iter().map(|column| column.name).collect())
 }
 
-/// The columns of the texts in a `.jsonl` or `.csv`: those that are `wanted`, without regard to case. If there is no such
+/// The columns of the texts in a table: those that are `wanted`, without regard to case. If there is no such
 /// text, one that has a usual name or long values; a second text is never guessed.
 pub fn texts(path: &Path, wanted: &Columns) -> Result<Columns> {
-    let (columns, _) = columns::read(path)?;
+    let columns = columns::read(path)?.all;
     let mut free: Vec<&Column> = columns.iter().collect();
     let alike = |name: &Option<String>, free: &[_]| named(&[name.as_deref()?], free);
     let pair = alike(&wanted.text_pair, &free);
@@ -194,27 +198,34 @@ fn find_text<'a>(columns: &[&'a Column]) -> Option<&'a Column> {
     named(TEXTS, columns).or_else(longest)
 }
 
-fn is_csv(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending == "csv")
-}
-
-fn imbalance(label: &Column) -> f64 {
+fn imbalance(label: &Column, target: Target) -> f64 {
     let counts = || label.different.values().map(|&n| n as f64);
-    match (target(label), counts().reduce(f64::min)) {
+    match (target, counts().reduce(f64::min)) {
         (Target::Classes(_), Some(least)) => counts().fold(least, f64::max) / least,
         _ => 1.,
     }
 }
 
-fn target(label: &Column) -> Target {
-    let n_different = label.different.len();
+/// What the column holds, and how that is known.
+fn target(label: &Column) -> (Target, String) {
+    let n = label.different.len();
     let is_number = label.n_numbers == label.n;
-    if label.n_lists > 0 || label.n_with_semicolon > 0 {
-        Target::Labels
-    } else if is_number && (label.n_fractions > 0 || n_different > MAX_NUMBERED_CLASSES) {
-        Target::Number
+    if label.n_lists > 0 {
+        (Target::Labels, "holds lists".to_owned())
+    } else if label.n_with_semicolon > 0 {
+        let why =
+            format!("has `;` between labels in {} of {} rows", label.n_with_semicolon, label.n);
+        (Target::Labels, why)
+    } else if is_number && label.n_fractions > 0 {
+        (Target::Number, "holds numbers with fractions".to_owned())
+    } else if is_number && n > MAX_NUMBERED_CLASSES {
+        (
+            Target::Number,
+            format!("holds numbers of more than {MAX_NUMBERED_CLASSES} different values"),
+        )
     } else {
-        Target::Classes(n_different)
+        let values = if n == 1 { "value" } else { "different values" };
+        (Target::Classes(n), format!("holds {n} {values}"))
     }
 }
 
@@ -256,6 +267,10 @@ mod tests {
         assert_eq!(rare.imbalance, 3.);
         assert_eq!(target(["1.5", "0"]), Target::Number);
         assert_eq!(target(["x;y", "x"]), Target::Labels);
+        let because = |cells: &str| survey("a.csv", cells).unwrap().because;
+        assert_eq!(because("text,label\na,x\nb,y\n"), "holds 2 different values");
+        assert_eq!(because("text,label\na,x;y\nb,y\n"), "has `;` between labels in 1 of 2 rows");
+        assert_eq!(because("text,label\na,1.5\nb,2\n"), "holds numbers with fractions");
         let lists = "{\"text\":\"a\",\"label\":[\"x\"]}\n{\"text\":\"b\",\"label\":[]}";
         assert_eq!(survey("a.jsonl", lists).unwrap().target, Target::Labels);
     }

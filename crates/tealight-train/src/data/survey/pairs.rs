@@ -1,11 +1,13 @@
 //! Pairs of a source and a target, for sequence to sequence.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
-use super::refused;
-use crate::error::{Error, Result};
+use super::{DATA, refused};
+use crate::data::compressed;
+use crate::data::table::Broken;
+use crate::data::text::corpus::Origin;
+use crate::error::Result;
 
 /// Pairs from a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,20 +26,20 @@ pub struct Pairs {
 
 /// Looks into a file with a source, a tab and a target on each line.
 pub fn pairs(path: &Path) -> Result<Pairs> {
-    let bytes = fs::read(path).map_err(Error::io("read", path))?;
-    let text = String::from_utf8_lossy(&bytes);
+    let text = compressed::decoded(DATA, path)?.text;
     let mut found = Pairs { n: 0, n_sources: 0, most_characters: 0, most_words: 0, n_words: 0 };
+    let mut broken = Broken::new(path.into());
     let mut words = BTreeSet::new();
     let mut sources = BTreeSet::new();
-    for (at, line) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
+    for (at, line) in text.lines().enumerate() {
         if line.trim().is_empty() {
             continue;
         }
         let sides: Vec<&str> = line.split('\t').collect();
-        let [source, target] = sides[..] else {
-            let rule = "a line is a source, a tab and a target".to_owned();
-            return Err(Error::line(path, at + 1, rule));
-        };
+        let sides = <[&str; 2]>::try_from(sides);
+        let sides = sides.map_err(|_| "a line is a source, a tab and a target".to_owned());
+        let origin = Origin { path: path.into(), line: at as u64 + 1 };
+        let Some([source, target]) = broken.row(&origin, sides) else { continue };
         found.n += 1;
         sources.insert(source.trim());
         for side in [source.trim(), target.trim()] {
@@ -46,6 +48,7 @@ pub fn pairs(path: &Path) -> Result<Pairs> {
             words.extend(side.split_whitespace());
         }
     }
+    broken.check("")?;
     (found.n_words, found.n_sources) = (words.len(), sources.len());
     if found.n_sources < 2 {
         return Err(refused(path, "has fewer than two different sources"));
@@ -55,6 +58,8 @@ pub fn pairs(path: &Path) -> Result<Pairs> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -196,6 +196,10 @@ impl RegisteredTask for CausalLm {
     fn data_files(&self) -> Vec<DataFile> {
         self.texts.data_files.clone()
     }
+
+    fn notes(&self) -> Vec<String> {
+        self.texts.notes.clone()
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
-//! A file of texts with what a model predicts for each: further columns of a `.csv`, further fields of a `.jsonl`.
+//! A file of texts with what a model predicts for each: further columns, or further fields of objects.
 
-use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::data::json_line;
+use crate::data::table::{Cell, Cells, Table, ending};
 use crate::error::{Error, Result};
 use crate::inference::labels::{Classified, Objective};
 
@@ -18,14 +17,18 @@ const PROBABILITY: &str = "probability";
 /// # Errors
 /// If the file cannot be read, has a column of one of these names already, or has another number of rows.
 pub fn annotated(path: &Path, objective: Objective, classified: &[Classified]) -> Result<Vec<u8>> {
-    let bytes = fs::read(path).map_err(Error::io("read", path))?;
-    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
+    let table = Table::open("--file", path)?;
     let added: Vec<_> = classified.iter().map(|one| added(objective, one)).collect();
-    if path.extension().is_some_and(|ending| ending == "csv") {
-        csv(path, bytes, &added)
-    } else {
-        jsonl(path, bytes, &added)
+    if let Some(separator) = table.separator() {
+        return csv(&table, separator, path, &added);
     }
+    let lines = json_lines(&table, path, &added)?;
+    let text = if ending(path) == "json" {
+        format!("[\n{}\n]\n", lines.join(",\n"))
+    } else {
+        lines.iter().flat_map(|line| [line, "\n"]).collect()
+    };
+    Ok(text.into_bytes())
 }
 
 type Added = Vec<(String, Value)>;
@@ -48,45 +51,47 @@ fn added(objective: Objective, Classified { labels, scores }: &Classified) -> Ad
     first.into_iter().chain(by_label).collect()
 }
 
-fn csv(path: &Path, bytes: &[u8], added: &[Added]) -> Result<Vec<u8>> {
+fn csv(table: &Table, separator: u8, path: &Path, added: &[Added]) -> Result<Vec<u8>> {
     let wrong = |error: csv::Error| Error::unusable(path, &error);
-    let mut reader = csv::Reader::from_reader(bytes);
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    let heading = reader.headers().map_err(wrong)?;
+    let mut writer = csv::WriterBuilder::new().delimiter(separator).from_writer(Vec::new());
+    let heading = table.heading().unwrap_or_default().iter().map(String::as_str);
     let first = added.first().map_or(&[][..], Vec::as_slice);
-    refuse_taken(path, heading.iter(), first)?;
-    let names = first.iter().map(|(name, _)| name.as_str());
-    writer.write_record(heading.iter().chain(names)).map_err(wrong)?;
+    refuse_taken(path, heading.clone(), first)?;
+    writer
+        .write_record(heading.chain(first.iter().map(|(name, _)| name.as_str())))
+        .map_err(wrong)?;
     let mut rest = added.iter();
-    for row in reader.records() {
-        let (row, added) = (row.map_err(wrong)?, next(path, &mut rest)?);
-        let cell = |(_, value): &(String, Value)| match value {
+    table.each(|_, row| {
+        let (row, added) =
+            (row.map_err(|rule| Error::unusable(path, &rule))?, next(path, &mut rest)?);
+        let shown = |value: &Value| match value {
             Value::String(text) => text.clone(),
             Value::Null => String::new(),
-            number => number.to_string(),
+            other => other.to_string(),
         };
-        let cells = row.iter().map(str::to_owned).chain(added.iter().map(cell));
-        writer.write_record(cells).map_err(wrong)?;
-    }
+        let cells = row.iter().map(|(_, cell)| match cell {
+            Cell::Written(text) => text.to_owned(),
+            Cell::Json(value) => shown(value),
+        });
+        writer.write_record(cells.chain(added.iter().map(|(_, value)| shown(value)))).map_err(wrong)
+    })?;
     writer.into_inner().map_err(|error| Error::unusable(path, &error.error()))
 }
 
-fn jsonl(path: &Path, bytes: &[u8], added: &[Added]) -> Result<Vec<u8>> {
-    let (mut text, mut rest) = (String::new(), added.iter());
-    for (at, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-        let wrong = |rule: String| Error::line(path, at + 1, rule);
-        let line = str::from_utf8(line).map_err(|_| wrong("this is not UTF-8".to_owned()))?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let mut object = json_line::object(line).map_err(wrong)?;
+/// A line for each object.
+fn json_lines(table: &Table, path: &Path, added: &[Added]) -> Result<Vec<String>> {
+    let (mut lines, mut rest) = (Vec::new(), added.iter());
+    table.each(|_, row| {
+        let row = row.map_err(|rule| Error::unusable(path, &rule))?;
         let added = next(path, &mut rest)?;
-        refuse_taken(path, object.keys().map(String::as_str), added)?;
+        refuse_taken(path, row.iter().map(|(name, _)| name), added)?;
+        let Cells::Json(object) = row else { return Ok(()) };
+        let mut object = object.clone();
         object.extend(added.iter().cloned());
-        text += &Value::Object(object).to_string();
-        text.push('\n');
-    }
-    Ok(text.into_bytes())
+        lines.push(Value::Object(object).to_string());
+        Ok(())
+    })?;
+    Ok(lines)
 }
 
 fn next<'a>(path: &Path, rest: &mut impl Iterator<Item = &'a Added>) -> Result<&'a Added> {
@@ -121,7 +126,7 @@ mod tests {
     fn of(name: &str, content: &str) -> Result<String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
-        fs::write(&path, content).unwrap();
+        std::fs::write(&path, content).unwrap();
         let classified = [one(&[("b", 0.75), ("a", 0.25)]), one(&[("a", 0.5), ("b", 0.5)])];
         let bytes = annotated(&path, Objective::Classes, &classified)?;
         Ok(String::from_utf8(bytes).unwrap())
@@ -133,6 +138,11 @@ mod tests {
         let expected = "nr,text,predicted,probability,probability of a,probability of b\n\
                         1,\"x, y\",b,0.75,0.25,0.75\n2,z,a,0.5,0.5,0.5\n";
         assert_eq!(table, expected);
+        let semicolons = of("a.csv", "nr;text\n1;\"x; y\"\n2;z\n").unwrap();
+        assert!(semicolons.contains("\n1;\"x; y\";b;0.75;0.25;0.75\n"), "{semicolons}");
+        let list = of("a.json", "[{\"text\":\"x\"},{\"text\":\"z\"}]").unwrap();
+        let list: Value = serde_json::from_str(&list).unwrap();
+        assert_eq!(list[1]["predicted"], json!("a"));
         let lines = of("a.jsonl", "{\"text\":\"x\"}\n\n{\"text\":\"z\"}\n").unwrap();
         let first: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
         assert_eq!((&first["text"], &first["predicted"]), (&json!("x"), &json!("b")));

@@ -7,7 +7,7 @@ use tealight_model::models::read_out::ReadOut;
 use tealight_model::names::Named as _;
 use tealight_model::{ModelSpec, SpecRecord, names};
 
-use super::file::{Fields, read};
+use super::file::{Examples, Fields, Wanted, read};
 use super::remarks::remarks;
 use crate::checks::{at_most, check, given};
 use crate::data::survey::{Columns, column_names, labelled};
@@ -54,8 +54,9 @@ settings! {
 
     /// `[task.data]`
     pub struct DataConfig {
-        /// A `.jsonl` file with an object on each line, or a `.csv` file with a heading. A relative path is
-        /// relative to the working directory; a run keeps the absolute one.
+        /// A `.jsonl` file with an object on each line, a `.json` file with a list of objects, a `.csv` or `.tsv` file
+        /// with a heading, each also as `.gz` or `.zst`; or a folder with a folder of `.txt` files for each class. A
+        /// relative path is relative to the working directory; a run keeps the absolute one.
         pub path: PathBuf = PathBuf::new(),
         /// The field or column of the text.
         pub text: String = "text".to_owned(),
@@ -68,6 +69,8 @@ settings! {
         pub validation: f64 = 0.1,
         /// A file of texts for validation, instead of a share.
         pub validation_path: Option<PathBuf> = None,
+        /// Leave out rows that are no text with its label, and tell which, instead of ending with an error.
+        pub skip_broken: bool = false,
     }
 }
 
@@ -82,15 +85,14 @@ names! {
     }
 }
 
-impl DataConfig {
-    /// The names of the fields of an example.
-    pub(super) fn fields(&self) -> Fields<'_> {
-        let Self { text, text_pair, label, .. } = self;
-        Fields { text, text_pair: text_pair.as_deref(), label: Some(label) }
-    }
-}
-
 impl Config {
+    /// What is read of a file.
+    pub(super) fn wanted(&self) -> Wanted<'_> {
+        let DataConfig { text, text_pair, label, skip_broken, .. } = &self.data;
+        let fields = Fields { text, text_pair: text_pair.as_deref(), label: Some(label) };
+        Wanted { fields, objective: self.objective, skips_broken: *skip_broken }
+    }
+
     /// Checks `task.labels` and what a regression has no use for.
     fn check_labels(&self) -> Result<()> {
         let is_regression = self.objective == Objective::Regression;
@@ -138,7 +140,11 @@ impl TaskSettings for Config {
             return Err(Error::config(["task.class_weights", "task.objective"], message));
         }
         let DataConfig { validation, ref path, .. } = self.data;
-        given(PATH, path, "a .jsonl or .csv file with texts and labels")?;
+        given(
+            PATH,
+            path,
+            "a table with texts and labels, such as a .csv, or a folder of class folders",
+        )?;
         let is_share = |share| share > 0. && share < 1.;
         check("task.data.validation", validation, is_share, "must be a share between 0 and 1")?;
         self.tokenizer.validate()
@@ -191,8 +197,9 @@ impl TaskSettings for Config {
     }
 
     fn check_data(&self) -> Result<Vec<String>> {
-        let examples = read(PATH, &self.data.path, self.data.fields(), self.objective)?;
-        Ok(remarks(&examples, &[]))
+        let Examples { all, mut notes } = read(PATH, &self.data.path, self.wanted())?;
+        notes.extend(remarks(&all, &[]));
+        Ok(notes)
     }
 
     fn add_readers(&self, readers: &mut Readers) -> Result<()> {

@@ -7,8 +7,8 @@ use rayon::prelude::*;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, DataConfig, PATH};
-use super::file::{Example, Label, read};
-use super::remarks::remarks;
+use super::file::{Example, Examples, Label, listed, read};
+use super::remarks::{counted, counts, remarks};
 use crate::data::DataFile;
 use crate::data::fingerprint::fnv_1a;
 use crate::error::{Error, Result};
@@ -41,6 +41,8 @@ pub(super) struct Data {
     pub(super) train: Vec<Item>,
     /// Longest first, so that a batch holds little padding.
     pub(super) validation: Vec<Item>,
+    /// The texts of the latter, in the same order.
+    pub(super) held_out: Vec<Example>,
     pub(super) labels: Labels,
     pub(super) encoder: Encoder,
     /// The files of the texts and of the tokenizer.
@@ -58,80 +60,85 @@ impl Data {
         kept: Option<&Path>,
     ) -> Result<Self> {
         let DataConfig { path, validation_path, .. } = &config.data;
-        let examples = read(PATH, path, config.data.fields(), config.objective)?;
-        let mut files = vec![data_file(PATH, path, &examples)];
+        let Examples { all, mut notes } = read(PATH, path, config.wanted())?;
+        let mut files = vec![data_file(PATH, path, &all)];
         let (train, validation) = match validation_path {
             Some(other) => {
                 must_differ(path, other)?;
-                let held_out =
-                    read(VALIDATION_PATH, other, config.data.fields(), config.objective)?;
-                files.push(data_file(VALIDATION_PATH, other, &held_out));
-                (examples, held_out)
+                let held_out = read(VALIDATION_PATH, other, config.wanted())?;
+                files.push(data_file(VALIDATION_PATH, other, &held_out.all));
+                notes.extend(
+                    held_out
+                        .notes
+                        .into_iter()
+                        .filter(|note| !notes.contains(note))
+                        .collect::<Vec<_>>(),
+                );
+                (all, held_out.all)
             }
-            None => split(examples, config.data.validation, seed)?,
+            None => split(all, config.data.validation, seed)?,
         };
         let labels = labels(config, &train)?;
-        let remarks = remarks(&train, &validation);
-        let splits =
-            Splits { train, validation, validation_path: validation_path.as_ref().unwrap_or(path) };
-        Ok(Self { remarks, ..Self::encoded(config, seq_len, kept, labels, splits, files)? })
+        let unknown = if config.labels.is_some() { NOT_LISTED } else { NOT_TRAINED };
+        check_labels(&labels, &validation, unknown)?;
+        check_labels(&labels, &train, unknown)?;
+        notes.extend(remarks(&train, &validation));
+        Self::encoded(config, seq_len, kept, labels, Splits { train, validation }, files, notes)
     }
 
     /// Reads the file of the training texts to test a trained model on: all of them are held out. Its labels and its
     /// tokenizer are those in `kept` or in the settings.
     pub(super) fn to_test(config: &Config, seq_len: usize, kept: Option<&Path>) -> Result<Self> {
         let path = &config.data.path;
-        let examples = read(PATH, path, config.data.fields(), config.objective)?;
-        let files = vec![data_file(PATH, path, &examples)];
+        let Examples { all, notes } = read(PATH, path, config.wanted())?;
+        let files = vec![data_file(PATH, path, &all)];
         let labels = match (kept, &config.labels) {
             (Some(run), None) => Labels::read(run)?,
-            _ => labels(config, &examples)?,
+            _ => labels(config, &all)?,
         };
+        check_labels(&labels, &all, "the model does not know the label")?;
         // The baselines, which learn from the training texts, learn from these.
-        let train = examples.clone();
-        let splits = Splits { train, validation: examples, validation_path: path };
-        Self::encoded(config, seq_len, kept, labels, splits, files)
+        let splits = Splits { train: all.clone(), validation: all };
+        Self::encoded(config, seq_len, kept, labels, splits, files, notes)
     }
 
-    /// Encodes the texts of both splits; there are no remarks on them.
+    /// Encodes the texts of both splits, whose labels are known.
     fn encoded(
         config: &Config,
         seq_len: usize,
         kept: Option<&Path>,
         labels: Labels,
-        Splits { train, validation, validation_path }: Splits<'_>,
+        Splits { train, validation }: Splits,
         mut files: Vec<DataFile>,
+        remarks: Vec<String>,
     ) -> Result<Self> {
-        let DataConfig { path, text_pair, .. } = &config.data;
         let texts =
             train.iter().flat_map(|one| [Some(&one.text.text), one.text.text_pair.as_ref()]);
         let texts = texts.flatten().map(|text| Ok(text.clone()));
         let tokenizer = kept_or_trained(kept, &config.tokenizer, || Ok(texts))?;
         files.push(tokenizer_file(&tokenizer)?);
         let encoder = Encoder::new(tokenizer, seq_len, config.n_token_types)?;
-        if text_pair.is_some() {
+        if config.data.text_pair.is_some() {
             encoder.check_pairs()?;
         }
-        let targets = Targets::new(config, &labels);
-        let items = |examples: &[Example], path: &Path| -> Result<Vec<Item>> {
-            let items = examples.par_iter().map(|one| item(one, path, &targets, &encoder));
+        let classes = labels.by_name();
+        let items = |examples: &[Example]| -> Result<Vec<Item>> {
+            let items = examples.par_iter().map(|one| item(one, &classes, &encoder));
             // The first fault of the file, whichever thread finds one first.
             items.collect::<Vec<_>>().into_iter().collect()
         };
-        let mut held_out = items(&validation, validation_path)?;
-        held_out.sort_by_key(|item| std::cmp::Reverse(item.tokens.ids.len()));
-        let train = items(&train, path)?;
-        let remarks = Vec::new();
-        Ok(Self { train, validation: held_out, labels, encoder, files, remarks })
+        let mut held_out: Vec<_> = items(&validation)?.into_iter().zip(validation).collect();
+        held_out.sort_by_key(|(item, _)| std::cmp::Reverse(item.tokens.ids.len()));
+        let (validation, held_out) = held_out.into_iter().unzip();
+        let train = items(&train)?;
+        Ok(Self { train, validation, held_out, labels, encoder, files, remarks })
     }
 }
 
 /// The examples of both splits.
-struct Splits<'a> {
+struct Splits {
     train: Vec<Example>,
     validation: Vec<Example>,
-    /// The file of the latter.
-    validation_path: &'a Path,
 }
 
 /// The labels that the settings list, or those of the texts to train on.
@@ -144,11 +151,7 @@ fn labels(config: &Config, train: &[Example]) -> Result<Labels> {
     if objective == Objective::Regression {
         return Ok(Labels::new(objective, vec![label.clone()]));
     }
-    let given = train.iter().flat_map(|one| match &one.label {
-        Label::Class(class) => std::slice::from_ref(class),
-        Label::Labels(labels) => labels,
-        Label::Number(_) => &[],
-    });
+    let given = train.iter().flat_map(|one| one.label.names());
     let labels = Labels::from_given(objective, given.map(String::as_str));
     let fault = match labels.names() {
         [only] if objective == Objective::Classes => {
@@ -210,54 +213,55 @@ fn split(examples: Vec<Example>, share: f64, seed: u64) -> Result<(Vec<Example>,
     Ok((train, validation))
 }
 
-/// Converts the labels of a file into targets.
-struct Targets<'a> {
-    classes: BTreeMap<&'a str, u32>,
-    /// Whether the settings list the labels.
-    are_listed: bool,
+/// What is wrong with a label of which there is no output.
+const NOT_LISTED: &str = "`task.labels` does not list the label";
+const NOT_TRAINED: &str = "no text to train on has the label";
+
+/// # Errors
+/// If a label is not among `labels`: the first with its line, behind what is `unknown` of it; then all such labels with
+/// their counts, and those that are known.
+fn check_labels(labels: &Labels, examples: &[Example], unknown: &str) -> Result<()> {
+    if labels.objective() == Objective::Regression {
+        return Ok(());
+    }
+    let known = labels.by_name();
+    let mut others = counts(examples.iter());
+    others.retain(|label, _| !known.contains_key(label));
+    let is_other =
+        |one: &&Example| one.label.names().iter().any(|label| others.contains_key(&**label));
+    let Some(first) = examples.iter().find(is_other) else { return Ok(()) };
+    let label = first.label.names().iter().find(|label| others.contains_key(&***label));
+    let label = label.map_or("", String::as_str);
+    Err(first.origin.error(format!(
+        "{unknown} \"{label}\"; unknown labels: {}; known ones: {}",
+        counted(&others),
+        listed(labels.names().iter().map(|name| format!("\"{}\"", name.escape_debug())))
+    )))
 }
 
-impl<'a> Targets<'a> {
-    fn new(config: &Config, labels: &'a Labels) -> Self {
-        Self { classes: labels.by_name(), are_listed: config.labels.is_some() }
-    }
-
-    /// # Errors
-    /// If the label is unknown, as the end of a sentence that begins with the line.
-    fn target(&self, label: &Label) -> Result<Target, String> {
-        Ok(match label {
-            Label::Class(class) => Target::Class(self.class(class)?),
-            Label::Labels(labels) => {
-                let mut has = vec![false; self.classes.len()];
-                for label in labels {
-                    has[self.class(label)? as usize] = true;
-                }
-                Target::Labels(has)
+/// What the model should predict for a text with this label, which is among `classes`.
+fn target(label: &Label, classes: &BTreeMap<&str, u32>) -> Target {
+    let class = |name: &String| *classes.get(&**name).expect("invariant: labels are checked");
+    match label {
+        Label::Class(name) => Target::Class(class(name)),
+        Label::Labels(names) => {
+            let mut has = vec![false; classes.len()];
+            for name in names {
+                has[class(name) as usize] = true;
             }
-            Label::Number(number) => Target::Number(*number),
-        })
-    }
-
-    fn class(&self, label: &str) -> Result<u32, String> {
-        self.classes.get(label).copied().ok_or_else(|| {
-            if self.are_listed {
-                format!("the label \"{label}\" is not in `task.labels`")
-            } else {
-                format!("no text to train on has the label \"{label}\"")
-            }
-        })
+            Target::Labels(has)
+        }
+        Label::Number(number) => Target::Number(*number),
     }
 }
 
-fn item(example: &Example, path: &Path, targets: &Targets<'_>, encoder: &Encoder) -> Result<Item> {
-    let Example { text, label, line } = example;
-    let wrong = |rule: String| Error::line(path, *line, rule);
-    let target = targets.target(label).map_err(wrong)?;
-    let tokens = encoder.encode(text).map_err(|error| wrong(error.to_string()))?;
+fn item(example: &Example, classes: &BTreeMap<&str, u32>, encoder: &Encoder) -> Result<Item> {
+    let Example { text, label, origin } = example;
+    let tokens = encoder.encode(text).map_err(|error| origin.error(error.to_string()))?;
     if tokens.ids.is_empty() {
-        return Err(wrong("the tokenizer makes no token of the text".to_owned()));
+        return Err(origin.error("the tokenizer makes no token of the text"));
     }
-    Ok(Item { tokens, target })
+    Ok(Item { tokens, target: target(label, classes) })
 }
 
 #[cfg(test)]
@@ -392,7 +396,9 @@ mod tests {
         };
         assert_eq!(listed(["yes", "no"]).unwrap().labels.names(), ["yes", "no"]);
         let message = listed(["yes", "maybe"]).unwrap_err();
-        assert!(message.ends_with("the label \"no\" is not in `task.labels`"), "{message}");
+        let rule = "`task.labels` does not list the label \"no\"; unknown labels: \"no\"";
+        assert!(message.contains(rule), "{message}");
+        assert!(message.ends_with("known ones: \"yes\", \"maybe\""), "{message}");
     }
 
     #[test]

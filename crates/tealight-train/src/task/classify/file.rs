@@ -1,11 +1,13 @@
-//! Texts with labels from a file: the lines of a `.jsonl`, or the rows of a `.csv`.
+//! Texts with labels from the rows of a [table](crate::data::table).
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::slice;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::data::json_line;
+use crate::data::table::{Cell, Cells, Table};
+use crate::data::text::corpus::Origin;
 use crate::error::{Error, Result};
 use crate::inference::labels::Objective;
 use crate::inference::readers::TextFields;
@@ -15,6 +17,10 @@ use crate::inference::text_classifier::Text;
 const SEPARATOR: char = ';';
 /// The field of the second text, where it may be left out and no setting names it.
 const TEXT_PAIR: &str = "text_pair";
+/// Names of columns that are shown.
+const MAX_NAMES: usize = 12;
+/// How broken rows are left out.
+const ADVICE: &str = "; `task.data.skip_broken` = true (`--skip-broken`) leaves out such rows";
 
 /// The label that a file gives a text, in the form that the objective needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,23 +40,25 @@ pub struct Example {
     pub text: Text,
     /// The label of the text, or its labels, or its number, by the objective.
     pub label: Label,
-    /// The line of the file, counted from 1.
-    pub(super) line: usize,
+    /// The row of the text.
+    pub origin: Origin,
 }
 
-/// A line or row of a file.
-struct Row<'a> {
-    text: Text,
-    /// `None` where only texts are read.
-    label: Option<WrittenLabel<'a>>,
-    /// Counted from 1.
-    line: usize,
+/// The examples of a file.
+#[derive(Debug)]
+pub(super) struct Examples {
+    /// In the order of the file.
+    pub(super) all: Vec<Example>,
+    /// What a user should know about how they were read, a line each.
+    pub(super) notes: Vec<String>,
 }
 
-/// A label as a file has it.
-enum WrittenLabel<'a> {
-    Json(&'a Value),
-    Csv(&'a str),
+/// What is read of a file.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) fields: Fields<'a>,
+    pub(super) objective: Objective,
+    pub(super) skips_broken: bool,
 }
 
 /// The names of the fields or columns that are read.
@@ -62,122 +70,181 @@ pub(super) struct Fields<'a> {
     pub(super) label: Option<&'a str>,
 }
 
-/// The examples of the file in the setting `key`, in its order.
-pub(super) fn read(
-    key: &str,
-    path: &Path,
-    fields: Fields<'_>,
-    objective: Objective,
-) -> Result<Vec<Example>> {
-    let mut examples = Vec::new();
-    let each = |Row { text, label, line }: Row<'_>| {
-        let both = [("text", Some(&text.text)), ("second text", text.text_pair.as_ref())];
-        for (side, value) in both {
-            if value.is_some_and(|value| value.trim().is_empty()) {
-                return Err(format!("the {side} is empty"));
+impl Fields<'_> {
+    fn has(&self, name: &str) -> bool {
+        name == self.text || [self.text_pair, self.label].contains(&Some(name))
+    }
+
+    /// Refuses a table whose heading lacks one of them.
+    fn check_heading(&self, path: &Path, table: &Table) -> Result<()> {
+        let Some(heading) = table.heading() else { return Ok(()) };
+        let pair = self.text_pair.filter(|_| self.label.is_some());
+        let required = [Some(self.text), pair, self.label].into_iter().flatten();
+        let mut lacking = required.filter(|name| !heading.iter().any(|known| known == name));
+        match lacking.next() {
+            Some(name) => Err(Error::line(path, 1, missing("column", name, heading))),
+            None => Ok(()),
+        }
+    }
+
+    /// The text of a row, or of both of a pair.
+    fn text(&self, cells: Cells<'_>) -> Result<Text, String> {
+        let may_lack = |name: &&str| self.label.is_some() || cells.get(name).is_some();
+        let text = |name: &str| match field(cells, name)? {
+            Cell::Json(Value::String(text)) => Ok(text.clone()),
+            Cell::Written(text) => Ok(text.to_owned()),
+            Cell::Json(_) => Err(format!("the field `{name}` is not a text")),
+        };
+        Ok(Text {
+            text: text(self.text)?,
+            text_pair: self.text_pair.filter(may_lack).map(text).transpose()?,
+        })
+    }
+}
+
+/// The examples of the table in the setting `key`.
+///
+/// # Errors
+/// If it cannot be read, or holds no text; if a row is broken, unless these are left out, or all are.
+pub(super) fn read(key: &str, path: &Path, wanted: Wanted<'_>) -> Result<Examples> {
+    let Wanted { fields, objective, skips_broken } = wanted;
+    let table = Table::open(key, path)?;
+    fields.check_heading(path, &table)?;
+    let (mut broken, mut all, mut unused) = (table.broken(), Vec::new(), BTreeSet::new());
+    table.each(|origin, row| {
+        let names = row.iter().flat_map(|cells| cells.iter().map(|(name, _)| name));
+        for name in names.filter(|name| !fields.has(name)) {
+            if !unused.contains(name) {
+                unused.insert(name.to_owned());
             }
         }
-        if let (Some(label), Some(field)) = (label, fields.label) {
-            examples.push(Example {
-                text,
-                label: Label::from_written(&label, objective, field)?,
-                line,
-            });
+        let read = row.and_then(|cells| example(cells, fields, objective));
+        if let Some((text, label)) = broken.row(&origin, read) {
+            all.push(Example { text, label, origin });
         }
         Ok(())
-    };
-    rows(key, path, fields, each)?;
-    if examples.is_empty() {
+    })?;
+    if !skips_broken || all.is_empty() {
+        broken.check(if all.is_empty() { "" } else { ADVICE })?;
+    }
+    if all.is_empty() {
         let message = format!("`{}` holds no text", path.display());
         return Err(Error::config([key], message));
     }
-    Ok(examples)
+    let left_out = broken.note().map(|note| format!("`{}`: {note}", path.display()));
+    let unused = (!unused.is_empty())
+        .then(|| format!("not used: {}", listed(unused.iter().map(|name| format!("`{name}`")))));
+    let notes = table.notes.into_iter().chain(left_out).chain(unused).collect();
+    Ok(Examples { all, notes })
 }
 
-/// The texts of a `.jsonl` or `.csv` file, with or without labels.
-///
-/// # Errors
-/// If the file cannot be read, or a row has no text.
-pub fn texts(path: &Path, fields: &TextFields) -> Result<Vec<Text>> {
-    let text_pair = Some(fields.text_pair.as_deref().unwrap_or(TEXT_PAIR));
-    let fields = Fields { text: &fields.text, text_pair, label: None };
-    let mut texts = Vec::new();
-    rows("--file", path, fields, |row| {
-        texts.push(row.text);
-        Ok(())
-    })?;
-    Ok(texts)
+/// The first names, and how many more there are.
+pub(super) fn listed(names: impl IntoIterator<Item = String>) -> String {
+    let mut names = names.into_iter();
+    let shown: Vec<_> = names.by_ref().take(MAX_NAMES).collect();
+    let more = match names.count() {
+        0 => String::new(),
+        n => format!(", and {n} more"),
+    };
+    shown.join(", ") + &more
 }
 
-/// Passes each row of the file in the setting `key` to `each`, whose error is one of its line.
-fn rows(
-    key: &str,
-    path: &Path,
+/// A row as text and label.
+fn example(
+    cells: Cells<'_>,
     fields: Fields<'_>,
-    each: impl FnMut(Row<'_>) -> Result<(), String>,
-) -> Result<()> {
-    let bytes = std::fs::read(path).map_err(|source| {
-        Error::config([key], format!("`{}` cannot be read: {source}", path.display()))
-    })?;
-    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("jsonl") => of_jsonl(path, bytes, fields, each),
-        Some("csv") => of_csv(path, bytes, fields, each),
-        _ => {
-            let message = format!("`{key}` = `{}` ends in neither .jsonl nor .csv", path.display());
-            Err(Error::config([key], message))
+    objective: Objective,
+) -> Result<(Text, Label), String> {
+    let text = fields.text(cells)?;
+    let both = [("text", Some(&text.text)), ("second text", text.text_pair.as_ref())];
+    for (side, value) in both {
+        if value.is_some_and(|value| value.trim().is_empty()) {
+            return Err(format!("the {side} is empty"));
         }
     }
+    let name = fields.label.unwrap_or_default();
+    let label = Label::from_cell(field(cells, name)?, objective, name)?;
+    Ok((text, label))
+}
+
+/// The texts of a table, with or without labels, and what a user should know about how they were read.
+///
+/// # Errors
+/// If the table cannot be read, or a row has no text.
+pub fn texts(path: &Path, fields: &TextFields) -> Result<(Vec<Text>, Vec<String>)> {
+    const KEY: &str = "--file";
+    let text_pair = Some(fields.text_pair.as_deref().unwrap_or(TEXT_PAIR));
+    let fields = Fields { text: &fields.text, text_pair, label: None };
+    let table = Table::open(KEY, path)?;
+    fields.check_heading(path, &table)?;
+    let (mut broken, mut texts) = (table.broken(), Vec::new());
+    table.each(|origin, row| {
+        texts.extend(broken.row(&origin, row.and_then(|cells| fields.text(cells))));
+        Ok(())
+    })?;
+    broken.check("")?;
+    Ok((texts, table.notes))
+}
+
+/// The cell of this name.
+fn field<'a>(cells: Cells<'a>, name: &str) -> Result<Cell<'a>, String> {
+    cells.get(name).ok_or_else(|| {
+        // Sorted: another crate may enable the feature of serde_json that keeps the order of fields.
+        missing("field", name, cells.iter().map(|(name, _)| name).collect::<BTreeSet<_>>())
+    })
+}
+
+fn missing(what: &str, name: &str, known: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    let known: Vec<String> =
+        known.into_iter().map(|known| format!("`{}`", known.as_ref().escape_debug())).collect();
+    format!("there is no {what} `{name}` among {}", known.join(", "))
 }
 
 impl Label {
-    fn from_written(
-        written: &WrittenLabel<'_>,
-        objective: Objective,
-        field: &str,
-    ) -> Result<Self, String> {
-        match (objective, written) {
-            (Objective::Classes, WrittenLabel::Csv(cell)) => word(cell).map(Self::Class),
-            (Objective::Classes, WrittenLabel::Json(Value::Array(_))) => Err(format!(
+    /// The class or the labels; none of a number.
+    pub(super) fn names(&self) -> &[String] {
+        match self {
+            Self::Class(class) => slice::from_ref(class),
+            Self::Labels(labels) => labels,
+            Self::Number(_) => &[],
+        }
+    }
+
+    fn from_cell(cell: Cell<'_>, objective: Objective, field: &str) -> Result<Self, String> {
+        match (objective, cell) {
+            (Objective::Classes, Cell::Written(cell)) => word(cell).map(Self::Class),
+            (Objective::Classes, Cell::Json(Value::Array(_))) => Err(format!(
                 "the field `{field}` is a list, and `task.objective` = \"classes\" learns one label of a text: \
                  \"labels\" learns several"
             )),
-            (Objective::Classes, WrittenLabel::Json(value)) => {
-                json_word(value, field).map(Self::Class)
-            }
-            (Objective::Labels, WrittenLabel::Csv(cell)) if cell.trim().is_empty() => {
+            (Objective::Classes, Cell::Json(value)) => json_word(value, field).map(Self::Class),
+            (Objective::Labels, Cell::Written(cell)) if cell.trim().is_empty() => {
                 Ok(Self::Labels(Vec::new()))
             }
-            (Objective::Labels, WrittenLabel::Csv(cell)) => {
-                different(cell.split(SEPARATOR).map(word))
-            }
-            (Objective::Labels, WrittenLabel::Json(Value::Array(all))) => {
+            (Objective::Labels, Cell::Written(cell)) => different(cell.split(SEPARATOR).map(word)),
+            (Objective::Labels, Cell::Json(Value::Array(all))) => {
                 different(all.iter().map(|value| json_word(value, field)))
             }
-            (Objective::Labels, WrittenLabel::Json(value)) => Err(format!(
+            (Objective::Labels, Cell::Json(value)) => Err(format!(
                 "the field `{field}` is {value}, and `task.objective` = \"labels\" needs a list of labels"
             )),
-            (Objective::Regression, written) => written.number(field).map(Self::Number),
+            (Objective::Regression, cell) => number(cell, field).map(Self::Number),
         }
     }
 }
 
-impl WrittenLabel<'_> {
-    fn number(&self, field: &str) -> Result<f64, String> {
-        let (number, shown) = match self {
-            WrittenLabel::Json(value) => (value.as_f64(), value.to_string()),
-            WrittenLabel::Csv(cell) => {
-                (cell.trim().parse().ok(), format!("\"{}\"", cell.escape_debug()))
-            }
-        };
-        // Targets are computed with in f32.
-        let rule = match number {
-            Some(number) if (number as f32).is_finite() => return Ok(number),
-            Some(_) => "a finite number in f32: at most 3.4e38 in size",
-            None => "a number",
-        };
-        Err(format!("`{field}` is {shown}, and `task.objective` = \"regression\" needs {rule}"))
-    }
+fn number(cell: Cell<'_>, field: &str) -> Result<f64, String> {
+    let (number, shown) = match cell {
+        Cell::Json(value) => (value.as_f64(), value.to_string()),
+        Cell::Written(cell) => (cell.trim().parse().ok(), format!("\"{}\"", cell.escape_debug())),
+    };
+    // Targets are computed with in f32.
+    let rule = match number {
+        Some(number) if (number as f32).is_finite() => return Ok(number),
+        Some(_) => "a finite number in f32: at most 3.4e38 in size",
+        None => "a number",
+    };
+    Err(format!("`{field}` is {shown}, and `task.objective` = \"regression\" needs {rule}"))
 }
 
 fn json_word(value: &Value, field: &str) -> Result<String, String> {
@@ -205,111 +272,6 @@ fn different(labels: impl Iterator<Item = Result<String, String>>) -> Result<Lab
     Ok(Label::Labels(all))
 }
 
-fn of_jsonl(
-    path: &Path,
-    bytes: &[u8],
-    fields: Fields<'_>,
-    mut each: impl FnMut(Row<'_>) -> Result<(), String>,
-) -> Result<()> {
-    for (at, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-        let wrong = |rule: String| Error::line(path, at + 1, rule);
-        let text = std::str::from_utf8(line).map_err(|_| wrong("this is not UTF-8".to_owned()))?;
-        if text.trim().is_empty() {
-            continue;
-        }
-        let object = json_line::object(text).map_err(wrong)?;
-        let row = json_row(&object, fields, at + 1).map_err(wrong)?;
-        each(row).map_err(wrong)?;
-    }
-    Ok(())
-}
-
-fn json_row<'a>(
-    object: &'a Map<String, Value>,
-    fields: Fields<'_>,
-    line: usize,
-) -> Result<Row<'a>, String> {
-    let field = |name: &str| {
-        // Sorted: another crate may enable the feature of serde_json that keeps the order of fields.
-        let known = || object.keys().collect::<BTreeSet<_>>();
-        object.get(name).ok_or_else(|| missing("field", name, known()))
-    };
-    let text = |name: &str| match field(name)? {
-        Value::String(text) => Ok(text.clone()),
-        _ => Err(format!("the field `{name}` is not a text")),
-    };
-    let may_lack = |name: &&str| fields.label.is_some() || object.contains_key(*name);
-    Ok(Row {
-        text: Text {
-            text: text(fields.text)?,
-            text_pair: fields.text_pair.filter(may_lack).map(text).transpose()?,
-        },
-        label: fields.label.map(field).transpose()?.map(WrittenLabel::Json),
-        line,
-    })
-}
-
-fn of_csv(
-    path: &Path,
-    bytes: &[u8],
-    fields: Fields<'_>,
-    mut each: impl FnMut(Row<'_>) -> Result<(), String>,
-) -> Result<()> {
-    let mut reader = csv::Reader::from_reader(bytes);
-    // Counts the lines up to a row; rows come in order. The csv reader's own count is too low after blank lines
-    // and `\r\n`: it takes them for the beginning of the next row.
-    let (mut at, mut line) = (0, 1);
-    let mut line_of = |position: Option<&csv::Position>| {
-        let start = position.map_or(0, |position| position.byte() as usize);
-        while let Some(&byte) = bytes.get(at)
-            && (at < start || matches!(byte, b'\r' | b'\n'))
-        {
-            line += usize::from(byte == b'\n');
-            at += 1;
-        }
-        line
-    };
-    let heading = reader.headers();
-    let heading = heading.map_err(|error| of_row(path, &error, line_of(error.position())))?.clone();
-    let names: Vec<&str> = heading.iter().map(str::trim).collect();
-    let column = |name: &str| {
-        let at = names.iter().position(|&known| known == name);
-        at.ok_or_else(|| Error::line(path, 1, missing("column", name, &names)))
-    };
-    let may_lack = |name: &&str| fields.label.is_some() || names.contains(name);
-    let first = column(fields.text)?;
-    let second = fields.text_pair.filter(may_lack).map(column).transpose()?;
-    let label = fields.label.map(column).transpose()?;
-    for row in reader.records() {
-        let row = row.map_err(|error| of_row(path, &error, line_of(error.position())))?;
-        let line = line_of(row.position());
-        let cell = |at: usize| row.get(at).unwrap_or_default();
-        let text =
-            Text { text: cell(first).to_owned(), text_pair: second.map(|at| cell(at).to_owned()) };
-        let label = label.map(|at| WrittenLabel::Csv(cell(at)));
-        each(Row { text, label, line }).map_err(|rule| Error::line(path, line, rule))?;
-    }
-    Ok(())
-}
-
-fn missing(what: &str, name: &str, known: impl IntoIterator<Item = impl AsRef<str>>) -> String {
-    let known: Vec<String> =
-        known.into_iter().map(|known| format!("`{}`", known.as_ref().escape_debug())).collect();
-    format!("there is no {what} `{name}` among {}", known.join(", "))
-}
-
-/// An error of the csv reader at a line.
-fn of_row(path: &Path, error: &csv::Error, line: usize) -> Error {
-    let rule = match error.kind() {
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            format!("there are {len} columns, and the heading has {expected_len}")
-        }
-        csv::ErrorKind::Utf8 { .. } => "this is not UTF-8".to_owned(),
-        _ => error.to_string(),
-    };
-    Error::line(path, line, rule)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,16 +290,19 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(format!("texts.{ending}"));
         std::fs::write(&path, bytes).unwrap();
-        read("task.data.path", &path, fields(pair), objective).map_err(|error| {
-            error.to_string().replace(&directory.path().display().to_string(), "…")
+        let wanted = Wanted { fields: fields(pair), objective, skips_broken: false };
+        let read = read("task.data.path", &path, wanted).map(|examples| examples.all);
+        read.map_err(|error| {
+            let told = error.to_string().replace(&directory.path().display().to_string(), "…");
+            told.replace(ADVICE, "")
         })
     }
 
-    fn examples(ending: &str, bytes: &[u8]) -> Result<Vec<(String, String, usize)>, String> {
+    fn examples(ending: &str, bytes: &[u8]) -> Result<Vec<(String, String, u64)>, String> {
         let examples = read_as(ending, bytes, Objective::Classes, None)?;
         let class = |one: Example| {
             let Label::Class(class) = one.label else { panic!("{:?}", one.label) };
-            (one.text.text, class, one.line)
+            (one.text.text, class, one.origin.line)
         };
         Ok(examples.into_iter().map(class).collect())
     }
@@ -437,9 +402,9 @@ mod tests {
             text_pair: pair.map(str::to_owned),
         };
         let fields = TextFields::default();
-        assert_eq!(texts(&path("a.jsonl"), &fields).unwrap(), [of("", None), of("x", Some("y"))]);
+        assert_eq!(texts(&path("a.jsonl"), &fields).unwrap().0, [of("", None), of("x", Some("y"))]);
         std::fs::write(path("a.csv"), "text,label\nx,3\n").unwrap();
-        assert_eq!(texts(&path("a.csv"), &fields).unwrap(), [of("x", None)]);
+        assert_eq!(texts(&path("a.csv"), &fields).unwrap().0, [of("x", None)]);
     }
 
     #[test]
@@ -467,7 +432,7 @@ mod tests {
             (br#"{"text":"a","label":""}"#, "the label is empty"),
             (b"[1]", "this is JSON, but not an object"),
             (br#"{"text":"a","#, "this is not JSON: EOF while parsing a value at column 12"),
-            (b"\"\xff\"", "this is not UTF-8"),
+            (b"\"\xff\"", "this is not UTF-8: byte 2 of the line is 0xFF"),
         ] {
             let text = [good.as_bytes(), b"\n\n", line].concat();
             let message = examples("jsonl", &text).unwrap_err();
@@ -481,7 +446,7 @@ mod tests {
             (&b"text,class\na,b\n"[..], 1, "there is no column `label` among `text`, `class`"),
             (b"text,label\na,b\n\nc\n", 4, "there are 1 columns, and the heading has 2"),
             (b"text,label\na,b\n,b\n", 3, "the text is empty"),
-            (b"text,label\na,b\na,\xff\n", 3, "this is not UTF-8"),
+            (b"text,label\na,b\na,\xff\n", 3, "this is not UTF-8: byte 3 of the line is 0xFF"),
         ] {
             let message = examples("csv", text).unwrap_err();
             assert_eq!(message, format!("`…/texts.csv`, line {line}: {rule}"));
@@ -492,9 +457,41 @@ mod tests {
     fn files_without_texts_and_of_other_kinds_are_refused() {
         assert_eq!(examples("jsonl", b"\n").unwrap_err(), "`…/texts.jsonl` holds no text");
         assert_eq!(examples("csv", b"text,label\n").unwrap_err(), "`…/texts.csv` holds no text");
-        assert!(examples("txt", b"a").unwrap_err().contains("neither .jsonl nor .csv"));
-        let message =
-            read("k", Path::new("/nowhere.csv"), fields(None), Objective::Classes).unwrap_err();
+        assert!(examples("txt", b"a").unwrap_err().contains("is no table"));
+        let wanted =
+            Wanted { fields: fields(None), objective: Objective::Classes, skips_broken: false };
+        let message = read("k", Path::new("/nowhere.csv"), wanted).unwrap_err();
         assert!(message.to_string().starts_with("`/nowhere.csv` cannot be read"));
+    }
+
+    #[test]
+    fn broken_rows_are_counted_or_left_out_and_unused_columns_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("texts.csv");
+        std::fs::write(
+            &path,
+            "id,text,label,date\n1,a,x,3\n2,,x,3\n3,b,,3\n4,,y,3\n5,c\n6,d,y,3\n",
+        )
+        .unwrap();
+        let of = |skips_broken| {
+            let wanted =
+                Wanted { fields: fields(None), objective: Objective::Classes, skips_broken };
+            read("task.data.path", &path, wanted)
+        };
+        let list = "line 3 (also 5): the text is empty; line 4: the label is empty; \
+                    line 6: there are 2 columns, and the heading has 4";
+        let error = of(false).unwrap_err().to_string();
+        let expected = format!(
+            "`{}`, line 3: the text is empty; 4 of 6 rows are broken: {list}{ADVICE}",
+            path.display()
+        );
+        assert_eq!(error, expected);
+        let Examples { all, notes } = of(true).unwrap();
+        assert_eq!(all.iter().map(|one| one.origin.line).collect::<Vec<_>>(), [2, 7]);
+        let left_out = format!("`{}`: 4 broken rows are left out: {list}", path.display());
+        assert_eq!(notes, [left_out, "not used: `date`, `id`".to_owned()]);
+        // What is left is nothing: that is no data.
+        std::fs::write(&path, "text,label\n,x\n,y\n").unwrap();
+        assert!(of(true).unwrap_err().to_string().contains("2 of 2 rows are broken"));
     }
 }

@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::file::{Example, Label};
+use super::file::{Example, listed};
 use crate::task::table::thousands;
 
-/// Labels whose counts are shown.
-const MAX_LABELS: usize = 12;
 /// Characters of a text that are shown.
 const MAX_TEXT: usize = 40;
 
@@ -28,38 +26,25 @@ pub(super) fn remarks(train: &[Example], validation: &[Example]) -> Vec<String> 
 }
 
 /// How many texts have each label; a text of no label has none.
-fn counts<'a>(examples: impl Iterator<Item = &'a Example>) -> BTreeMap<&'a str, u64> {
+pub(super) fn counts<'a>(examples: impl Iterator<Item = &'a Example>) -> BTreeMap<&'a str, u64> {
     let mut counts = BTreeMap::new();
-    for example in examples {
-        for label in names(&example.label) {
-            *counts.entry(label).or_default() += 1;
-        }
+    for label in examples.flat_map(|example| example.label.names()) {
+        *counts.entry(label.as_str()).or_default() += 1;
     }
     counts
 }
 
-fn names(label: &Label) -> Vec<&str> {
-    match label {
-        Label::Class(class) => vec![class],
-        Label::Labels(labels) => labels.iter().map(String::as_str).collect(),
-        Label::Number(_) => Vec::new(),
-    }
-}
-
 /// `labels: "ham" 4,827, "spam" 747`
 fn labels(counts: &BTreeMap<&str, u64>) -> Option<String> {
+    (!counts.is_empty()).then(|| format!("labels: {}", counted(counts)))
+}
+
+/// The labels with their counts, the most frequent first.
+pub(super) fn counted(counts: &BTreeMap<&str, u64>) -> String {
     let mut by_count: Vec<_> = counts.iter().collect();
     by_count.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
-    let shown: Vec<_> = by_count
-        .iter()
-        .take(MAX_LABELS)
-        .map(|(label, n)| format!("\"{}\" {}", label.escape_debug(), thousands(**n)))
-        .collect();
-    let more = match by_count.len().saturating_sub(MAX_LABELS) {
-        0 => String::new(),
-        n => format!(", and {n} more"),
-    };
-    (!shown.is_empty()).then(|| format!("labels: {}{more}", shown.join(", ")))
+    let one = |(label, n): (&&str, &u64)| format!("\"{}\" {}", label.escape_debug(), thousands(*n));
+    listed(by_count.into_iter().map(one))
 }
 
 /// Labels that differ only in case or in spaces.
@@ -112,13 +97,17 @@ fn contradicting(texts: &ByText<'_>) -> Option<String> {
     let n = 1 + unlike.count();
     let shown: String = first[0].text.text.chars().take(MAX_TEXT).collect();
     let other = first.iter().find(|other| other.label != first[0].label)?;
-    let lines = [first[0].line, other.line].map(|line| line.to_string());
+    let [one, other] = [&first[0].origin, &other.origin];
+    let places = if one.path == other.path {
+        format!("lines {} and {}", one.line, other.line)
+    } else {
+        format!("{one} and {other}")
+    };
     let (texts, have) = if n == 1 { ("text", "has") } else { ("texts", "have") };
     Some(format!(
-        "{} {texts} {have} unlike labels, such as \"{}\" in lines {}",
+        "{} {texts} {have} unlike labels, such as \"{}\" in {places}",
         thousands(n as u64),
         shown.escape_debug(),
-        lines.join(" and ")
     ))
 }
 
@@ -138,14 +127,18 @@ fn in_both(train: &[Example], validation: &[Example]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use super::super::file::Label;
     use super::*;
+    use crate::data::text::corpus::Origin;
     use crate::inference::text_classifier::Text;
 
     fn examples(rows: &[(&str, &str)]) -> Vec<Example> {
         let example = |(line, &(text, label)): (usize, &(&str, &str))| Example {
             text: Text { text: text.to_owned(), text_pair: None },
             label: Label::Class(label.to_owned()),
-            line: line + 2,
+            origin: Origin { path: Path::new("a.csv").into(), line: line as u64 + 2 },
         };
         rows.iter().enumerate().map(example).collect()
     }

@@ -270,6 +270,10 @@ impl RegisteredTask for MaskedLm {
     fn data_files(&self) -> Vec<DataFile> {
         self.texts.data_files.clone()
     }
+
+    fn notes(&self) -> Vec<String> {
+        self.texts.notes.clone()
+    }
 }
 
 #[cfg(test)]

@@ -90,7 +90,8 @@ impl Report {
     }
 
     /// Adds the scores of each of the classes `names`, how often the row's class was taken for the column's, and the
-    /// first of `mistakes`, to the object that `item_of` makes of each: its `text` or, as a `picture`, its name.
+    /// first of `mistakes`, to the object that `item_of` makes of each: its `text` and the `place` that it is from or,
+    /// as a `picture`, its name.
     pub(in crate::task) fn classes(
         &mut self,
         items: Items,
@@ -114,12 +115,16 @@ impl Report {
             Ok(item)
         });
         let listed = listed.collect::<Result<_>>()?;
-        let columns = [
+        let place = (items == Items::Texts).then_some(("from", "place"));
+        let columns: Vec<_> = [
             ("most confident mistakes", item),
             (class, "label"),
             ("predicted", "predicted"),
             ("probability", "probability"),
-        ];
+        ]
+        .into_iter()
+        .chain(place)
+        .collect();
         self.list("mistakes", listed, &columns, N_SHOWN);
         Ok(())
     }
@@ -145,7 +150,7 @@ mod tests {
         let mistakes = Mistake::all([(&[0.5, 0.4][..], 1)].into_iter());
         let item = |mistake: &Mistake| {
             let name = format!("{}.png", names[mistake.predicted]);
-            Ok(json!({ "text": name, "picture": name }))
+            Ok(json!({ "text": name, "place": "a.csv:2", "picture": name }))
         };
         report.classes(items, &names, confusion, &mistakes, item).unwrap();
         report

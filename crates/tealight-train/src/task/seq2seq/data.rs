@@ -5,7 +5,6 @@
 //! training. The sources of a file are shuffled with the seed, and the first of them are held out.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 
 use tealight_ops::rng::{Purpose, Stream};
@@ -27,6 +26,8 @@ pub(super) struct Data {
     pub(super) validation: Vec<Pair>,
     /// The file that the pairs come from; `None` if they are drawn.
     pub(super) file: Option<DataFile>,
+    /// What a user should know about it, a line each.
+    pub(super) notes: Vec<String>,
 }
 
 /// The training split.
@@ -60,15 +61,14 @@ impl Data {
 
     /// The pairs of the file at `path` as both splits, for a model with this vocabulary.
     pub(super) fn to_test(config: &Config, path: &Path, vocabulary: &Vocabulary) -> Result<Self> {
-        let bytes = fs::read(path).map_err(Error::io("read", path))?;
         let max_lens = config.source.max_lens();
         let limit = "the model is built for at most";
-        let rule = Rule { level: vocabulary.level, max_lens, limit };
-        let validation =
-            file::read(path, &bytes, &rule, |text| Ok(drop(vocabulary.encode(text)?)))?;
+        let rule = Rule { level: vocabulary.level, max_lens, limit, skip_broken: false };
+        let (validation, notes) =
+            file::read(path, &rule, |text| vocabulary.encode(text).map(drop))?;
         let order = ShuffledOrder::new(0, validation.len());
         let train = Training::Fixed { pairs: validation.clone(), order };
-        Ok(Self { train, validation, file: None })
+        Ok(Self { train, validation, file: None, notes })
     }
 }
 
@@ -131,19 +131,15 @@ fn drawn(config: &Config, source: Box<dyn PairSource>, seed: u64) -> Result<(Dat
     let alphabet: String = source.alphabet().into_iter().collect();
     let vocabulary = Vocabulary::from_texts(Level::Characters, [alphabet.as_str()]);
     let train = Training::Drawn { source, stream: stream.fork(TRAIN) };
-    Ok((Data { train, validation: in_order, file: None }, vocabulary))
+    Ok((Data { train, validation: in_order, file: None, notes: Vec::new() }, vocabulary))
 }
 
 fn read(config: &Config, settings: &FileConfig, seed: u64) -> Result<(Data, Vocabulary)> {
-    let FileConfig { path, level, max_len } = settings;
-    let key = "task.source.path";
-    given(key, path, "the file with the pairs")?;
-    let bytes = fs::read(path).map_err(|source| {
-        Error::config([key], format!("`{}` cannot be read: {source}", path.display()))
-    })?;
-    let limit = "`task.source.max_len` =";
-    let rule = Rule { level: *level, max_lens: (*max_len, *max_len), limit };
-    let pairs = file::read(path, &bytes, &rule, |_| Ok(()))?;
+    let FileConfig { path, level, max_len, skip_broken } = settings;
+    let (level, skip_broken, max_lens) = (*level, *skip_broken, (*max_len, *max_len));
+    given("task.source.path", path, "the file with the pairs")?;
+    let rule = Rule { level, max_lens, limit: "`task.source.max_len` =", skip_broken };
+    let (pairs, notes) = file::read(path, &rule, |_| Ok(()))?;
     let bytes = pairs.iter().flat_map(|Pair { source, target }| {
         source.bytes().chain([b'\t']).chain(target.bytes()).chain([b'\n'])
     });
@@ -173,7 +169,7 @@ fn read(config: &Config, settings: &FileConfig, seed: u64) -> Result<(Data, Voca
     let pairs = of(rest);
     let order = ShuffledOrder::new(seed, pairs.len());
     let train = Training::Fixed { pairs, order };
-    Ok((Data { train, validation: of(held_out), file: Some(file) }, vocabulary))
+    Ok((Data { train, validation: of(held_out), file: Some(file), notes }, vocabulary))
 }
 
 #[cfg(test)]
@@ -245,7 +241,7 @@ mod tests {
         });
         let config = Config { source, n_validation: 6, ..Config::default() };
         let data = |seed| Data::new(&config, seed).unwrap();
-        let (Data { train, validation, file: hashed }, vocabulary) = data(17);
+        let (Data { train, validation, file: hashed, .. }, vocabulary) = data(17);
         let Training::Fixed { pairs, .. } = train else { panic!("a file") };
         assert_eq!((pairs.len(), validation.len()), (28, 12));
         let sources =

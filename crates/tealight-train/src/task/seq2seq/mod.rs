@@ -246,4 +246,8 @@ impl RegisteredTask for Seq2Seq {
     fn data_files(&self) -> Vec<DataFile> {
         self.data.file.iter().cloned().collect()
     }
+
+    fn notes(&self) -> Vec<String> {
+        self.data.notes.clone()
+    }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
+use tealight_train::data::table::{ending, is_table};
 use tealight_train::inference::labels::{Classified, Objective};
 use tealight_train::inference::text_classifier::Text;
 use tealight_train::pipelines::Pipeline;
@@ -51,9 +52,11 @@ fn write(
     output: &Path,
     classified: &[Classified],
 ) -> Result<()> {
-    if !is_table(file) || file.extension() != output.extension() {
+    let is_plain = output.extension().is_some_and(|last| last.eq_ignore_ascii_case(ending(output)));
+    if file.is_dir() || !is_table(file) || ending(file) != ending(output) || !is_plain {
         bail!(
-            "`--output` writes the rows of a .jsonl or .csv to a file of the same ending: not those of `{}` to `{}`",
+            "`--output` writes the rows of a table to a file of the same ending, without .gz or .zst: not those of `{}` to \
+             `{}`",
             file.display(),
             output.display()
         );
@@ -70,9 +73,9 @@ fn write(
 fn texts(args: &args::Classify, pipeline: &TextClassification) -> Result<Vec<Text>> {
     let (table, lines) = match args.file.as_deref() {
         Some(path) if is_table(path) => {
-            let (texts, column) = pipeline.texts_of(path)?;
-            if let Some(column) = column {
-                log(&format!("{}: reads texts from the column `{column}`", path.display()));
+            let (texts, notes) = pipeline.texts_of(path)?;
+            for note in &notes {
+                log(note);
             }
             (texts, None)
         }
@@ -97,11 +100,6 @@ fn texts(args: &args::Classify, pipeline: &TextClassification) -> Result<Vec<Tex
         bail!("no text given");
     }
     Ok(texts)
-}
-
-/// Whether a file has fields or columns.
-fn is_table(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending == "jsonl" || ending == "csv")
 }
 
 /// One line per text: what is predicted, then all labels with their probabilities, the likeliest first; of a

@@ -91,6 +91,11 @@ pub trait Corpus: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// What a user should know about the files that have been read, a line each.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Whether the documents are generated: few, and as fast to generate as to read.
     fn is_generated(&self) -> bool {
         false
@@ -134,7 +139,19 @@ pub struct Origin {
     pub line: u64,
 }
 
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`, line {}", self.path.display(), self.line)
+    }
+}
+
 impl Origin {
+    /// `reviews.csv:12`, which names no folder.
+    pub(crate) fn short(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default();
+        format!("{}:{}", name.display(), self.line)
+    }
+
     /// An error at this place.
     pub fn error(&self, rule: impl Into<String>) -> Error {
         let Self { path, line } = self;

@@ -5,8 +5,8 @@ use tealight_model::models::classifier::Classifier;
 
 use super::super::Classify;
 use super::super::data::Item;
+use super::super::file::Example;
 use super::held_out;
-use crate::data::text::tokenizer::Specials;
 use crate::error::Result;
 use crate::inference::probabilities;
 use crate::task::batch::likeliest;
@@ -41,9 +41,13 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
     let (accuracy, nll) = (share(right), nll / held_out.len() as f64);
     let mistakes = held_out.iter().map(|(item, row)| (&row[..], item.target.class()));
     let item = |mistake: &Mistake| {
-        let ids = &held_out[mistake.index].0.tokens.ids;
-        let text = task.data.encoder.tokenizer.decode(ids, Specials::Skip)?;
-        Ok(json!({ "text": text.chars().take(MAX_TEXT).collect::<String>() }))
+        let Example { text, origin, .. } = &task.data.held_out[mistake.index];
+        let both = [Some(&text.text), text.text_pair.as_ref()].into_iter().flatten();
+        let shown = both.map(|text| text.chars().take(MAX_TEXT).collect::<String>());
+        Ok(json!({
+            "text": shown.collect::<Vec<_>>().join(" | "),
+            "place": origin.short(),
+        }))
     };
 
     let mut report = Report::new(&COLUMNS);

@@ -5,20 +5,26 @@ use std::path::{Path, PathBuf};
 use tealight_model::names::Named as _;
 
 use super::{Pair, check_length};
-use crate::error::{Error, Result};
+use crate::data::compressed;
+use crate::data::table::Broken;
+use crate::data::text::corpus::Origin;
+use crate::error::Result;
 use crate::inference::symbols::Level;
 use crate::settings::settings;
+use crate::storage::encoding::Decoded;
 
 settings! {
     /// `[task.source] kind = "file"`
     pub struct FileConfig {
-        /// A pair on each line, in UTF-8; blank lines are skipped. A relative path is relative to the working
-        /// directory; a run keeps the absolute one.
+        /// A pair on each line, also compressed (`.gz`, `.zst`); blank lines are skipped. A relative path is relative
+        /// to the working directory; a run keeps the absolute one.
         pub path: PathBuf = PathBuf::new(),
         /// What a token is.
         pub level: Level = Level::Characters,
         /// The most tokens of a source or of a target; longer ones are refused. The model is built for so many.
         pub max_len: usize = 100,
+        /// Leave out lines that are no pair, and tell which, instead of ending with an error.
+        pub skip_broken: bool = false,
     }
 }
 
@@ -35,42 +41,45 @@ pub(in crate::task::seq2seq) struct Rule {
     pub(in crate::task::seq2seq) max_lens: (usize, usize),
     /// What an error says before that number.
     pub(in crate::task::seq2seq) limit: &'static str,
+    /// Leave out lines that are not such a pair.
+    pub(in crate::task::seq2seq) skip_broken: bool,
 }
 
-/// The pairs in the `bytes` of a file, in its order; blank lines are skipped. `check` is called with each source and
-/// target.
+/// The pairs of a file, in its order, and what a user should know about it, a line each; blank lines are skipped. `check`
+/// is called with each source and target.
 pub(in crate::task::seq2seq) fn read(
     path: &Path,
-    bytes: &[u8],
     rule: &Rule,
     check: impl Fn(&str) -> Result<()>,
-) -> Result<Vec<Pair>> {
-    let text = text(path, bytes)?;
-    let mut pairs = Vec::new();
-    for (at, line) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
-        if line.trim().is_empty() {
-            continue;
-        }
-        let in_line = |rule| Error::line(path, at + 1, rule);
-        let pair = parse(line, rule).map_err(in_line)?;
+) -> Result<(Vec<Pair>, Vec<String>)> {
+    let Decoded { text, encoding, faults } = compressed::decoded("task.source.path", path)?;
+    let note = encoding.note().map(|note| format!("`{}`: {note}", path.display()));
+    let checked = |line: &str| -> Result<Pair, String> {
+        let pair = parse(line, rule)?;
         for side in [&pair.source, &pair.target] {
-            check(side).map_err(|error| in_line(error.to_string()))?;
+            check(side).map_err(|error| error.to_string())?;
         }
-        pairs.push(pair);
+        Ok(pair)
+    };
+    let mut broken = Broken::new(path.into());
+    let mut pairs = Vec::new();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let pair = match faults.get(&(at + 1)) {
+            Some(fault) => Err(fault.clone()),
+            None => checked(line),
+        };
+        let origin = Origin { path: path.into(), line: at as u64 + 1 };
+        pairs.extend(broken.row(&origin, pair));
     }
-    Ok(pairs)
-}
-
-fn text<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str> {
-    std::str::from_utf8(bytes).map_err(|error| {
-        let before = &bytes[..error.valid_up_to()];
-        let line = before.split(|&byte| byte == b'\n').count();
-        Error::line(path, line, "this is not UTF-8")
-    })
+    if !rule.skip_broken || pairs.is_empty() {
+        broken.check("; `task.source.skip_broken` = true leaves out such lines")?;
+    }
+    let left_out = broken.note().map(|left_out| format!("`{}`: {left_out}", path.display()));
+    Ok((pairs, note.into_iter().chain(left_out).collect()))
 }
 
 fn parse(line: &str, rule: &Rule) -> Result<Pair, String> {
-    let Rule { level, max_lens, limit } = rule;
+    let Rule { level, max_lens, limit, .. } = rule;
     let Some((source, target)) = line.split_once('\t') else {
         return Err("there is no tab: a line is a source, a tab and a target".to_owned());
     };
@@ -99,8 +108,10 @@ mod tests {
 
     fn pairs(bytes: &[u8], level: Level) -> Result<Vec<(String, String)>, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let rule = Rule { level, max_lens: (5, 5), limit: "`task.source.max_len` =" };
-        let pairs = read(file.path(), bytes, &rule, |_| Ok(())).map_err(|error| {
+        std::fs::write(file.path(), bytes).unwrap();
+        let limit = "`task.source.max_len` =";
+        let rule = Rule { level, max_lens: (5, 5), limit, skip_broken: false };
+        let (pairs, _) = read(file.path(), &rule, |_| Ok(())).map_err(|error| {
             error.to_string().replace(&file.path().display().to_string(), "pairs.tsv")
         })?;
         Ok(pairs.into_iter().map(|pair| (pair.source, pair.target)).collect())
@@ -113,6 +124,24 @@ mod tests {
         assert_eq!(pairs(text.as_bytes(), Level::Characters).unwrap(), expected);
         let text = "ein sehr langer Satz\ta long sentence";
         assert_eq!(pairs(text.as_bytes(), Level::Words).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn lines_that_are_no_pair_are_counted_or_left_out() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "a\tb\nc\nd\te\n\tf\ng\n").unwrap();
+        let path = file.path().to_owned();
+        let config = FileConfig { path, skip_broken: true, ..FileConfig::default() };
+        let (pairs, notes) = read(&config).unwrap();
+        assert_eq!(pairs.len(), 2);
+        let left_out = "3 broken rows are left out: line 2 (also 5): there is no tab";
+        assert!(notes[0].contains(left_out), "{notes:?}");
+        let error = read(&FileConfig { skip_broken: false, ..config }).unwrap_err().to_string();
+        assert!(
+            error.contains("line 2: there is no tab") && error.contains("3 of 5 rows"),
+            "{error}"
+        );
+        assert!(error.contains("line 4: the source is empty"), "{error}");
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! The lines of a file as UTF-8; long lines in fragments of bounded size.
+//! The lines of a file in UTF-8, whatever it is written in; long lines in fragments of bounded size.
 
 use std::io::{BufRead, Read};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::data::compressed::{self, Compression, ReadProgress};
 use crate::data::text::corpus::Origin;
 use crate::error::{Error, Result};
+use crate::storage::encoding::Encoding;
 
 /// The maximal bytes of a fragment of a line.
 const MAX_FRAGMENT: usize = 1 << 20;
@@ -28,6 +29,8 @@ pub(super) struct Lines {
     path: Arc<Path>,
     reader: Box<dyn BufRead + Send>,
     pub(super) progress: Arc<ReadProgress>,
+    /// Once a byte beyond ASCII has been read.
+    pub(super) encoding: Arc<OnceLock<Encoding>>,
     /// Bytes for the next fragment: an incomplete character or line break.
     rest: Vec<u8>,
     number: u64,
@@ -36,9 +39,9 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn open(path: &Arc<Path>, compression: Compression) -> Result<Self> {
-        let (reader, progress) = compressed::open(path, compression)?;
+        let (reader, progress, encoding) = compressed::open_text(path, compression)?;
         let path = path.clone();
-        Ok(Self { path, reader, progress, rest: Vec::new(), number: 1, begins: true })
+        Ok(Self { path, reader, progress, encoding, rest: Vec::new(), number: 1, begins: true })
     }
 
     /// The next line or fragment; `None` at the end of the file.
@@ -51,8 +54,17 @@ impl Lines {
         if !is_whole {
             self.rest = bytes.split_off(bytes.len() - unfinished(&bytes));
         }
-        let text = String::from_utf8(bytes).map_err(|_| self.error("this is not UTF-8"))?;
-        let line = Line { text: self.normalised(text), number: self.number, begins: self.begins };
+        let mut text = String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            let byte = error.as_bytes().get(at).copied().unwrap_or_default();
+            let of = if self.begins { "the line" } else { "a later part of the line" };
+            self.error(format!("this is not UTF-8: byte {} of {of} is {byte:#04X}", at + 1))
+        })?;
+        if text.ends_with("\r\n") {
+            text.truncate(text.len() - 2);
+            text.push('\n');
+        }
+        let line = Line { text, number: self.number, begins: self.begins };
         self.begins = is_whole;
         self.number += u64::from(is_whole);
         Ok(Some(line))
@@ -65,18 +77,6 @@ impl Lines {
             Ok(n) => Ok(bytes.ends_with(b"\n") || (n as u64) < room),
             Err(error) => Err(self.error(format!("the file cannot be read further: {error}"))),
         }
-    }
-
-    /// Removes a byte order mark at the beginning of the file, and replaces `\r\n` by `\n`.
-    fn normalised(&self, mut text: String) -> String {
-        if self.number == 1 && self.begins && text.starts_with('\u{FEFF}') {
-            text.remove(0);
-        }
-        if text.ends_with("\r\n") {
-            text.truncate(text.len() - 2);
-            text.push('\n');
-        }
-        text
     }
 
     fn error(&self, rule: impl Into<String>) -> Error {
@@ -122,9 +122,15 @@ mod tests {
     #[test]
     fn bytes_that_are_not_utf_8_are_named_by_their_line() {
         let message = lines(b"good\nb\xffad\n").unwrap_err();
-        assert!(message.ends_with(", line 2: this is not UTF-8"), "{message}");
+        assert!(
+            message.ends_with(", line 2: this is not UTF-8: byte 2 of the line is 0xFF"),
+            "{message}"
+        );
         let message = lines(b"cut off \xe3\x81").unwrap_err();
-        assert!(message.ends_with(", line 1: this is not UTF-8"), "{message}");
+        assert!(
+            message.ends_with(", line 1: this is not UTF-8: byte 9 of the line is 0xE3"),
+            "{message}"
+        );
     }
 
     #[test]

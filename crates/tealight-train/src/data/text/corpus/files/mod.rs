@@ -28,9 +28,12 @@ use crate::data::progress::Progress;
 use crate::data::split::Split;
 use crate::data::text::corpus::{Corpus, Document, Documents};
 use crate::error::{Error, Result};
+use crate::storage::encoding::Encoding;
 
 const PATHS: &str = "task.corpus.paths";
 const VALIDATION_PATHS: &str = "task.corpus.validation_paths";
+/// Files whose encoding is told.
+const MAX_NOTES: usize = 3;
 
 /// A corpus of files.
 #[derive(Debug)]
@@ -48,6 +51,8 @@ struct InputFile {
     split: Option<Split>,
     /// The hash of its bytes, once they have been read.
     hash: OnceLock<u128>,
+    /// Known once it has been read.
+    encoding: OnceLock<Encoding>,
 }
 
 impl InputFile {
@@ -104,6 +109,7 @@ impl Files {
                 kind,
                 split,
                 hash: OnceLock::new(),
+                encoding: OnceLock::new(),
             }
         };
         let train = (!held_out.is_empty()).then_some(Split::Train);
@@ -155,6 +161,23 @@ impl Corpus for Files {
             Some(DataFile::new(input.key(), &input.path, *input.hash.get()? as u64))
         };
         self.inputs.iter().filter_map(file).collect()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let note = |input: &InputFile| {
+            let note = input.encoding.get()?.note()?;
+            Some(format!("`{}`: {note}", input.path.display()))
+        };
+        let mut notes: Vec<String> = self.inputs.iter().filter_map(note).collect();
+        let n = notes.len();
+        if n > MAX_NOTES {
+            notes.truncate(MAX_NOTES);
+            notes.push(format!(
+                "{} more files are read in other encodings than UTF-8",
+                n - MAX_NOTES
+            ));
+        }
+        notes
     }
 }
 
@@ -252,6 +275,9 @@ impl<'a> OpenFile<'a> {
         self.assembler.finish_json(self.config.field())?;
         self.assembler.finish();
         self.is_finished = true;
+        if let Some(encoding) = self.lines.encoding.get() {
+            self.input.encoding.get_or_init(|| *encoding);
+        }
         let hash = self.lines.progress.hash();
         if self.input.hash.get().is_some_and(|known| *known != hash) {
             return Err(self.input.error("changed while it was being read"));

@@ -149,7 +149,11 @@ fn what_is_wrong_is_named_with_file_and_line() {
     let keep = |_: &mut Config| ();
     let text = |bytes: &[u8]| message(&[("a.txt", bytes)], keep);
     let json = |bytes: &[u8]| message(&[("a.jsonl", bytes)], keep);
-    assert_eq!(text(b"good\n\xff"), "`a.txt`, line 2: this is not UTF-8");
+    assert_eq!(
+        text(b"good\n\xff"),
+        "`a.txt`, line 2: this is not UTF-8: byte 1 of the line is 0xFF"
+    );
+    assert_eq!(text(b"\x7FELF\x02"), "`a.txt` is not text: it begins as an ELF program");
     assert_eq!(text(b""), "`a.txt` is empty: it holds no document");
     assert_eq!(text(b"\n \n"), "`a.txt` is empty: it holds no document");
     assert_eq!(json(b"\n"), "`a.jsonl` is empty: it holds no document");
@@ -234,4 +238,24 @@ fn a_run_remembers_each_file_by_its_content() {
     let now = data();
     assert!(now[0] == then[0] && now[1].path == then[1].path && now[1] != then[1]);
     assert_eq!(now[1].key, "task.corpus.paths");
+}
+
+#[test]
+fn a_file_in_another_encoding_is_read_and_said() {
+    let western = b"Le caf\xe9 est ferm\xe9 le dimanche.\n".repeat(9000);
+    let utf_16: Vec<u8> = "\u{FEFF}été\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let directory =
+        folder(&[("a.txt", &western), ("b.txt", &utf_16), ("c.txt.gz", &gzip(&western))]);
+    let files = Files::open(&config(&directory, Unit::Line)).unwrap();
+    let documents: Vec<_> = files.documents().unwrap().map(Result::unwrap).collect();
+    assert_eq!(documents.len(), 18_001);
+    let line = |at: usize| documents[at].text.as_str();
+    assert_eq!([line(8999), line(9000)], ["Le café est fermé le dimanche.", "été"]);
+    assert_eq!(line(18_000), line(0));
+    let notes = files.notes();
+    assert!(
+        notes[0].ends_with("a.txt`: read as windows-1252, because it is not UTF-8"),
+        "{notes:?}"
+    );
+    assert!(notes[1].ends_with("b.txt`: read as UTF-16") && notes.len() == 3, "{notes:?}");
 }
