@@ -327,6 +327,12 @@ pub trait Task: Sync {
         Metrics::default()
     }
 
+    /// What a user should know about the metrics of an evaluation: that the model is no better than a trivial baseline;
+    /// by default nothing.
+    fn remark(&self, _metrics: &BTreeMap<String, f64>) -> Option<String> {
+        None
+    }
+
     /// The attention maps of the first example of the validation split; none where a task has no names for
     /// positions.
     fn attention_maps(&self, _model: &Self::Model) -> Result<Vec<AttentionMap>> {

@@ -46,6 +46,9 @@ pub(crate) fn evaluate_step<T: Task>(
     let metrics = metrics.means();
     let Progress { step, early_stopping, .. } = &mut session.progress;
     notify(observers, &Event::Evaluated { step: *step, split: "validation", metrics: &metrics })?;
+    if let Some(text) = session.task.remark(&metrics) {
+        notify(observers, &Event::Remark { step: *step, text: &text })?;
+    }
     if is_watched {
         notify(observers, &Event::Samples { step: *step, samples: &samples })?;
     }

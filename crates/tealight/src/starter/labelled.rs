@@ -140,6 +140,7 @@ path = {path}
 text = {column}
 {pair}label = {label}
 validation = {validation}                # held-out share; or validation_path = "…"
+split = "stratified"            # the same share of each label; texts that are equal stay on one side
 "#
     )
 }

@@ -257,9 +257,21 @@ fn others() -> Result<Folder> {
 fn pairs_numbers_and_several_labels_are_learnt_evaluated_and_resumed() -> Result {
     let folder = others()?;
     for (name, metrics, words) in [
-        ("pairs", &["accuracy", "f1", "macro_f1", "matthews_correlation", "nll"][..], "Matthews"),
+        (
+            "pairs",
+            &[
+                "accuracy",
+                "balanced_accuracy",
+                "f1",
+                "macro_f1",
+                "matthews_correlation",
+                "nll",
+                "rarest_f1",
+            ][..],
+            "Matthews",
+        ),
         ("numbers", &["mse", "pearson", "spearmanr"], "Spearman"),
-        ("several", &["accuracy", "micro_f1", "macro_f1", "nll"], "micro F1"),
+        ("several", &["accuracy", "micro_f1", "macro_f1", "nll", "rarest_f1"], "micro F1"),
     ] {
         let run = format!("runs/{name}");
         let summary = folder.read_json(&format!("{run}/summary.json"))?;
@@ -396,6 +408,56 @@ fn a_file_with_a_rare_class_is_trained_with_weights() -> Result {
     assert_ne!(with("equal", "equal")?, with("balanced", "balanced")?);
     let several = ["train", "classify.toml", "--set", "task.objective=labels"];
     folder.refuse(&several, &["`task.class_weights` = \"balanced\" needs classes"])
+}
+
+/// A rare class is trained on and held out; a model that has learnt nothing is told from one that has.
+#[test]
+fn a_model_that_is_no_better_than_the_majority_is_named() -> Result {
+    let folder = Folder::new()?;
+    folder.write("texts.toml", TEXTS)?;
+    let label = |n: usize| if n < 3 { "rare" } else { "usual" };
+    let row = |n: usize| format!("{n} words,{}\n", label(n));
+    folder.write("mails.csv", format!("text,label\n{}", (0..60).map(row).collect::<String>()))?;
+    let set = |setting: &'static str| ["--set", setting];
+    let settings = [
+        set("task.data={path='mails.csv',validation=0.1,split='stratified'}"),
+        set("training.evaluate_every=1"),
+        set("optimizer.lr=1e-9"),
+    ];
+    let args = [&["train", "texts.toml", "--steps", "3"][..], &settings.concat()].concat();
+    let Outcome { stdout, stderr, .. } = folder.succeed(&args)?;
+    let remark = "no better than always answering \"usual\": accuracy 0.1429 (0.8571), \
+                  balanced_accuracy 0.5000 (0.5000)";
+    assert_eq!(stderr.matches("no better than always").count(), 1, "{stderr}");
+    assert!(stderr.contains(remark) && stdout.contains(remark), "{stderr}{stdout}");
+    let report = folder.json(&["evaluate", "runs/texts", "--json"])?;
+    assert_eq!(report["no_better_than_majority"], true);
+    for (metric, expected) in [("accuracy", 6. / 7.), ("balanced_accuracy", 0.5), ("rarest_f1", 0.)]
+    {
+        assert_eq!(report[format!("majority_{metric}")], expected, "{metric}");
+    }
+    assert!(report["majority_nll"].is_number(), "{report}");
+
+    // A linear model learns from the texts to train on, and so is not scored on these.
+    assert!(stdout.contains("linear, TF-IDF (53 texts)"), "{stdout}");
+    assert!(report["linear_macro_f1"].is_number(), "{report}");
+    let on_all = folder.json(&["evaluate", "runs/texts", "--data", "mails.csv", "--json"])?;
+    assert!(on_all["majority_nll"].is_number() && on_all["linear_nll"].is_null(), "{on_all}");
+    let easy = easy(&folder)?;
+    assert_eq!(
+        (&easy["no_better_than_majority"], &easy["linear_accuracy"]),
+        (&false.into(), &1.0.into())
+    );
+    Ok(())
+}
+
+/// The report of a run whose data are easy.
+fn easy(folder: &Folder) -> Result<serde_json::Value> {
+    let row = |n: usize| format!("{} {n},{}\n", ["aaa", "zzz"][n % 2], ["first", "last"][n % 2]);
+    folder.write("easy.csv", format!("text,label\n{}", (0..40).map(row).collect::<String>()))?;
+    let data = "task.data={path='easy.csv',validation=0.3,split='stratified'}";
+    folder.succeed(&["train", "texts.toml", "-q", "--name", "easy", "--set", data])?;
+    folder.json(&["evaluate", "runs/easy", "--json"])
 }
 
 /// Every metric that an evaluation logs can stop a run, also those over all texts.

@@ -9,6 +9,7 @@ use tealight_model::{ModelSpec, SpecRecord, names};
 
 use super::file::{Fields, read};
 use super::remarks::remarks;
+use super::split::SplitBy;
 use crate::checks::{at_most, check, given};
 use crate::data::survey::{Columns, column_names, labelled};
 use crate::data::text::tokenizer::TokenizerConfig;
@@ -66,6 +67,8 @@ settings! {
         pub label: String = "label".to_owned(),
         /// The share of the texts that is held out for validation.
         pub validation: f64 = 0.1,
+        /// Which texts that share consists of.
+        pub split: SplitBy = SplitBy::Hashed,
         /// A file of texts for validation, instead of a share.
         pub validation_path: Option<PathBuf> = None,
     }

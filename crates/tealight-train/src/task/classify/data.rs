@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rayon::prelude::*;
-use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, DataConfig, PATH};
 use super::file::{Example, Label, read};
+use super::linear::Texts;
 use super::remarks::remarks;
 use crate::data::DataFile;
 use crate::data::fingerprint::fnv_1a;
@@ -47,6 +47,8 @@ pub(super) struct Data {
     pub(super) files: Vec<DataFile>,
     /// What a user should know about the texts, a line each.
     pub(super) remarks: Vec<String>,
+    /// What the linear baseline reads, if it is trained on other texts than it is scored on, and learns classes.
+    pub(super) texts: Option<Texts>,
 }
 
 impl Data {
@@ -60,21 +62,23 @@ impl Data {
         let DataConfig { path, validation_path, .. } = &config.data;
         let examples = read(PATH, path, config.data.fields(), config.objective)?;
         let mut files = vec![data_file(PATH, path, &examples)];
-        let (train, validation) = match validation_path {
+        let [train, validation] = match validation_path {
             Some(other) => {
                 must_differ(path, other)?;
                 let held_out =
                     read(VALIDATION_PATH, other, config.data.fields(), config.objective)?;
                 files.push(data_file(VALIDATION_PATH, other, &held_out));
-                (examples, held_out)
+                [examples, held_out]
             }
-            None => split(examples, config.data.validation, seed)?,
+            None => split(&config.data, examples, seed)?,
         };
         let labels = labels(config, &train)?;
         let remarks = remarks(&train, &validation);
         let splits =
             Splits { train, validation, validation_path: validation_path.as_ref().unwrap_or(path) };
-        Ok(Self { remarks, ..Self::encoded(config, seq_len, kept, labels, splits, files)? })
+        let (data, texts) = Self::encoded(config, seq_len, kept, labels, splits, files)?;
+        let texts = Some(texts).filter(|_| config.objective == Objective::Classes);
+        Ok(Self { remarks, texts, ..data })
     }
 
     /// Reads the file of the training texts to test a trained model on: all of them are held out. Its labels and its
@@ -90,10 +94,10 @@ impl Data {
         // The baselines, which learn from the training texts, learn from these.
         let train = examples.clone();
         let splits = Splits { train, validation: examples, validation_path: path };
-        Self::encoded(config, seq_len, kept, labels, splits, files)
+        Ok(Self::encoded(config, seq_len, kept, labels, splits, files)?.0)
     }
 
-    /// Encodes the texts of both splits; there are no remarks on them.
+    /// Encodes the texts of both splits, and returns them, too; there are no remarks on them.
     fn encoded(
         config: &Config,
         seq_len: usize,
@@ -101,7 +105,7 @@ impl Data {
         labels: Labels,
         Splits { train, validation, validation_path }: Splits<'_>,
         mut files: Vec<DataFile>,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Texts)> {
         let DataConfig { path, text_pair, .. } = &config.data;
         let texts =
             train.iter().flat_map(|one| [Some(&one.text.text), one.text.text_pair.as_ref()]);
@@ -118,11 +122,23 @@ impl Data {
             // The first fault of the file, whichever thread finds one first.
             items.collect::<Vec<_>>().into_iter().collect()
         };
-        let mut held_out = items(&validation, validation_path)?;
-        held_out.sort_by_key(|item| std::cmp::Reverse(item.tokens.ids.len()));
-        let train = items(&train, path)?;
-        let remarks = Vec::new();
-        Ok(Self { train, validation: held_out, labels, encoder, files, remarks })
+        let held_out = items(&validation, validation_path)?.into_iter();
+        let mut held_out: Vec<_> =
+            held_out.zip(validation.into_iter().map(|one| one.text)).collect();
+        held_out.sort_by_key(|(item, _)| std::cmp::Reverse(item.tokens.ids.len()));
+        let (held_out, held_out_texts) = held_out.into_iter().unzip();
+        let (items, remarks) = (items(&train, path)?, Vec::new());
+        let texts = Texts::new(train, held_out_texts);
+        let data = Self {
+            train: items,
+            validation: held_out,
+            labels,
+            encoder,
+            files,
+            remarks,
+            texts: None,
+        };
+        Ok((data, texts))
     }
 }
 
@@ -188,17 +204,10 @@ fn data_file(key: &str, path: &Path, examples: &[Example]) -> DataFile {
     DataFile::new(key, path, fnv_1a(bytes))
 }
 
-/// Splits by a hash of the text, so that a text is in one split only, however often it occurs; a pair by that of
-/// both.
-fn split(examples: Vec<Example>, share: f64, seed: u64) -> Result<(Vec<Example>, Vec<Example>)> {
-    let stream = Stream::new(seed, Purpose::Data).fork_name("classify");
-    let n = examples.len();
-    let is_held_out = |one: &Example| {
-        let of_first = stream.fork_name(&one.text.text);
-        let of_both = one.text.text_pair.as_ref().map(|pair| of_first.fork_name(pair));
-        of_both.unwrap_or(of_first).uniform(0) < share
-    };
-    let (validation, train): (Vec<_>, Vec<_>) = examples.into_iter().partition(is_held_out);
+/// Splits by `task.data.split`.
+fn split(data: &DataConfig, examples: Vec<Example>, seed: u64) -> Result<[Vec<Example>; 2]> {
+    let (share, n) = (data.validation, examples.len());
+    let (train, validation) = data.split.split(examples, share, seed);
     if train.is_empty() || validation.is_empty() {
         let message = format!(
             "`{VALIDATION}` = {share} leaves {} of {n} texts to train on and {} for validation",
@@ -207,7 +216,7 @@ fn split(examples: Vec<Example>, share: f64, seed: u64) -> Result<(Vec<Example>,
         );
         return Err(Error::config([VALIDATION], message));
     }
-    Ok((train, validation))
+    Ok([train, validation])
 }
 
 /// Converts the labels of a file into targets.

@@ -13,8 +13,10 @@ mod batch;
 mod config;
 mod data;
 mod file;
+mod linear;
 mod remarks;
 mod report;
+mod split;
 
 use std::collections::BTreeMap;
 
@@ -30,6 +32,7 @@ pub use batch::Batch;
 use batch::Weights;
 pub use config::{ClassWeights, Config, DataConfig};
 pub use file::{Example, Label, texts};
+pub use split::SplitBy;
 
 use crate::data::text::tokenizer::Specials;
 use crate::data::{DataFile, ShuffledOrder, Split};
@@ -41,6 +44,7 @@ use crate::task::context::TaskContext;
 use crate::task::metrics::{Metrics, by_name};
 use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
+use crate::task::scores::Frequencies;
 use crate::task::text::embedding_rows;
 use crate::task::{
     Evaluated, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
@@ -54,6 +58,8 @@ pub struct Classify {
     data: Data,
     /// The order of the training texts.
     order: ShuffledOrder,
+    /// How often each class, or each of several labels, occurs.
+    frequencies: Frequencies,
     /// By class; `None` if all texts count as much.
     class_weights: Option<Vec<f32>>,
     /// Rows of the token embedding.
@@ -83,15 +89,22 @@ impl TaskKind for Config {
         };
         let vocab_size = embedding_rows(&data.encoder.tokenizer, self.vocab_size)?;
         let order = ShuffledOrder::new(seed, data.train.len());
+        let classes = |items: &[Item]| -> Vec<usize> {
+            items.iter().flat_map(|item| item.target.classes()).collect()
+        };
+        let n_classes = data.labels.names().len();
+        let frequencies =
+            Frequencies::new(n_classes, classes(&data.train), classes(&data.validation));
         let class_weights = match self.class_weights {
             ClassWeights::Equal => None,
-            ClassWeights::Balanced => Some(balanced(&data)),
+            ClassWeights::Balanced => Some(balanced(&frequencies.trained)),
         };
         let (config, device) = (self.clone(), device.clone());
         Ok(Classify {
             config,
             data,
             order,
+            frequencies,
             class_weights,
             vocab_size,
             batch_size,
@@ -101,17 +114,11 @@ impl TaskKind for Config {
     }
 }
 
-/// n / (k · n_c) for each class c; 1 for one of which there is no text.
-fn balanced(data: &Data) -> Vec<f32> {
-    let mut counts = vec![0_u32; data.labels.names().len()];
-    for item in &data.train {
-        if let Target::Class(class) = item.target {
-            counts[class as usize] += 1;
-        }
-    }
-    let (n, k) = (data.train.len() as f64, counts.len() as f64);
-    let weight = |&n_c: &u32| if n_c == 0 { 1. } else { (n / (k * f64::from(n_c))) as f32 };
-    counts.iter().map(weight).collect()
+/// n / (k · n_c) for each class c, of which there are `n_c` texts; 1 for one of which there is no text.
+fn balanced(trained: &[u64]) -> Vec<f32> {
+    let (n, k) = (trained.iter().sum::<u64>() as f64, trained.len() as f64);
+    let weight = |&n_c: &u64| if n_c == 0 { 1. } else { (n / (k * n_c as f64)) as f32 };
+    trained.iter().map(weight).collect()
 }
 
 /// The most tokens of a text.
@@ -284,10 +291,14 @@ impl Task for Classify {
 
     fn score(&self, outputs: &[f64]) -> Metrics {
         let mut metrics = Metrics::default();
-        for (name, value) in report::of_outputs(&self.data.validation, self.labels(), outputs) {
+        for (name, value) in report::of_outputs(self, outputs) {
             metrics.add(name, value, 1.);
         }
         metrics
+    }
+
+    fn remark(&self, metrics: &BTreeMap<String, f64>) -> Option<String> {
+        report::remark(self, metrics)
     }
 }
 

@@ -113,6 +113,14 @@ impl Report {
         error
     }
 
+    /// Adds the remark that the model is no better than the majority, if it is not, below the footnote; to JSON whether
+    /// it is.
+    pub(super) fn add_remark(&mut self, remark: Option<String>) {
+        self.value("no_better_than_majority", remark.is_some());
+        let lines = [std::mem::take(&mut self.footnote)].into_iter().chain(remark);
+        self.footnote = lines.collect::<Vec<_>>().join("\n");
+    }
+
     /// Adds a table or a text of whole lines below the rows.
     pub(super) fn section(&mut self, text: &impl ToString) {
         self.sections.push(text.to_string());

@@ -4,6 +4,8 @@ mod classes;
 mod regression;
 mod several;
 
+use std::collections::BTreeMap;
+
 use candle_core::Tensor;
 use tealight_model::Mode;
 use tealight_model::models::classifier::Classifier;
@@ -11,7 +13,7 @@ use tealight_model::models::classifier::Classifier;
 use super::data::{Item, Target};
 use super::{Classify, logits};
 use crate::error::Result;
-use crate::inference::labels::{Labels, Objective};
+use crate::inference::labels::Objective;
 use crate::task::report::Report;
 
 /// The scores of `model`, which is built without gradients, on the held-out texts.
@@ -23,16 +25,22 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
     }
 }
 
-/// The metrics of an evaluation that are no averages over texts, from the predictions for all `items`.
-pub(super) fn of_outputs(
-    items: &[Item],
-    labels: &Labels,
-    outputs: &[f64],
-) -> Vec<(&'static str, f64)> {
-    match labels.objective() {
-        Objective::Classes => classes::of_outputs(items, labels.names().len(), outputs),
-        Objective::Labels => several::of_outputs(items, labels.names().len(), outputs),
+/// The metrics of an evaluation that are no averages over texts, from the predictions for all held-out items.
+pub(super) fn of_outputs(task: &Classify, outputs: &[f64]) -> Vec<(&'static str, f64)> {
+    let (items, frequencies) = (&task.data.validation, &task.frequencies);
+    match task.labels().objective() {
+        Objective::Classes => classes::of_outputs(items, frequencies, outputs),
+        Objective::Labels => several::of_outputs(items, frequencies, outputs),
         Objective::Regression => regression::of_outputs(items, outputs),
+    }
+}
+
+/// A line for the user, if a model with these `metrics` is no better than the majority.
+pub(super) fn remark(task: &Classify, metrics: &BTreeMap<String, f64>) -> Option<String> {
+    match task.labels().objective() {
+        Objective::Classes => task.frequencies.no_better(metrics, task.labels().names()),
+        Objective::Labels => several::no_better(task, metrics),
+        Objective::Regression => None,
     }
 }
 
@@ -54,6 +62,15 @@ impl Target {
     /// The class; 0 of something else.
     pub(super) fn class(&self) -> usize {
         if let Self::Class(class) = self { *class as usize } else { 0 }
+    }
+
+    /// The class, or all labels that the text has.
+    pub(super) fn classes(&self) -> Vec<usize> {
+        match self {
+            Self::Class(class) => vec![*class as usize],
+            Self::Labels(has) => (0..has.len()).filter(|&label| has[label]).collect(),
+            Self::Number(_) => Vec::new(),
+        }
     }
 
     /// For each label whether the text has it; none of something else.
