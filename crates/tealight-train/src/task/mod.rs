@@ -9,6 +9,7 @@
 //! [`trained`](crate::trained) and [`pipelines`](crate::pipelines).
 
 mod batch;
+mod calibration;
 pub mod causal_lm;
 pub mod classify;
 pub(crate) mod context;
@@ -26,6 +27,7 @@ pub mod seq2seq;
 mod settings;
 pub mod table;
 mod text;
+mod thresholds;
 pub mod weather;
 
 use std::collections::BTreeMap;

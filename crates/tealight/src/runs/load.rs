@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use candle_core::Device;
 use tealight_train::Session;
+use tealight_train::inference::decision::Decision;
 use tealight_train::run::{RunDirectory, Selection, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
 use tealight_train::task::{Task, TaskContext, TaskVisitor};
@@ -69,7 +70,13 @@ impl Run {
 
     /// A session with the weights of the checkpoint.
     pub(crate) fn load<T: Task>(&self, task: T) -> Result<Session<T>> {
-        let weights = load_weights(&self.checkpoint, &self.device)?;
+        let mut weights = load_weights(&self.checkpoint, &self.device)?;
+        // What the run has fitted to its own held-out texts is part of the model that other data test.
+        if self.loaded.is_test
+            && let Some(decision) = Decision::read(self.directory.path(), &self.checkpoint)?
+        {
+            decision.fold(&mut weights)?;
+        }
         self.with_weights(task, &weights, &self.checkpoint)
     }
 

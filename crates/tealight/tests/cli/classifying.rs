@@ -460,6 +460,121 @@ fn easy(folder: &Folder) -> Result<serde_json::Value> {
     folder.json(&["evaluate", "runs/easy", "--json"])
 }
 
+/// A temperature is fitted after training, and is part of the model wherever it is used.
+#[test]
+fn probabilities_are_calibrated_in_every_use_of_a_run() -> Result {
+    let folder = Folder::new()?;
+    folder.write("texts.toml", TEXTS)?;
+    // A fifth of the labels is wrong.
+    let row = |n: usize| {
+        let label = ["first", "last"][(n + usize::from(n.is_multiple_of(5))) % 2];
+        format!("{} {n},{label}\n", ["aaa", "zzz"][n % 2])
+    };
+    folder.write("noisy.csv", format!("text,label\n{}", (0..400).map(row).collect::<String>()))?;
+    let train = |name: &'static str, calibration: &'static str| {
+        let data = "task.data={path='noisy.csv',validation=0.3,split='stratified'}";
+        let args = ["train", "texts.toml", "-q", "--name", name, "--set", data, "--set"];
+        folder.succeed(&[&args[..], &[calibration]].concat())
+    };
+    train("plain", "task.calibration=none")?;
+    let shown = train("texts", "task.calibration=temperature")?.stdout;
+    for part in ["as trained", "calibrated", "confidence up to", "the temperature of the other"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    assert!(!folder.path("runs/plain/decision.json").exists());
+    let kept = folder.read_json("runs/texts/decision.json")?;
+    let temperature = kept["temperature"].as_f64().ok_or("a temperature")?;
+    assert_eq!(kept["checkpoint"], "step-000030");
+    let report = folder.json(&["evaluate", "runs/texts", "--json"])?;
+    assert_eq!(report["calibration"]["temperature"], temperature);
+    assert_eq!(report["calibration"]["before"]["nll"], report["nll"]);
+
+    let of = |model: &str, more: &[&str]| -> Result<f64> {
+        let args = [&["classify", model, "aaa 7", "--json"], more].concat();
+        let json = folder.json(&args)?;
+        Ok(json["classified"][0]["probabilities"]["first"].as_f64().ok_or("a probability")?)
+    };
+    let logit = |p: f64| (p / (1. - p)).ln();
+    let (plain, calibrated) = (of("runs/plain", &[])?, of("runs/texts", &[])?);
+    assert!((logit(plain) / temperature - logit(calibrated)).abs() < 1e-5, "{plain}, {calibrated}");
+    assert!((plain - calibrated).abs() > 1e-3, "the temperature {temperature} is no test");
+    folder.succeed(&["export", "runs/texts", "--to", "folder"])?;
+    assert!((of("folder", &[])? - calibrated).abs() < 1e-6);
+    // It is of the last checkpoint.
+    let before = ["--checkpoint", "20"];
+    assert_eq!(of("runs/texts", &before)?, of("runs/plain", &before)?);
+    let on_other_data = |run: &str| -> Result<f64> {
+        let report = folder.json(&["evaluate", run, "--data", "noisy.csv", "--json"])?;
+        Ok(report["nll"].as_f64().ok_or("a loss")?)
+    };
+    assert_eq!(on_other_data("folder")?, on_other_data("runs/texts")?);
+    assert_ne!(on_other_data("runs/plain")?, on_other_data("runs/texts")?);
+
+    folder.write(
+        "runs/texts/decision.json",
+        kept.to_string().replace("temperature\":", "temperature\":-"),
+    )?;
+    folder.refuse(&["classify", "runs/texts", "a"], &["decision.json", "must be positive"])?;
+    let several = ["train", "texts.toml", "--set", "task.objective=labels", "--set"];
+    folder.refuse(
+        &[&several[..], &["task.calibration=temperature"]].concat(),
+        &["`task.calibration` = \"temperature\" needs classes"],
+    )
+}
+
+/// The threshold of a label is chosen after training, and decides wherever the model is used.
+#[test]
+fn a_label_is_given_from_its_threshold_on() -> Result {
+    let folder = folder()?;
+    let threshold = ["--set", "task.threshold='precision=1.0'"];
+    let args = ["train", "texts.toml", "-q", "--set", "optimizer.lr=1e-3"];
+    let shown = folder.succeed(&[&args[..], &threshold].concat())?.stdout;
+    assert!(shown.contains("F1 at 0.5") && shown.contains("thresholds are chosen"), "{shown}");
+    let kept = folder.read_json("runs/texts/decision.json")?;
+    let threshold = kept["thresholds"]["last"].as_f64().ok_or("a threshold")?;
+    let texts: Vec<String> =
+        (0..40).map(|n| format!("{} {n}", ["a", "z"][n % 2].repeat(1 + n / 2 % 5))).collect();
+    let ask = |model: &str| -> Result<serde_json::Value> {
+        let texts = texts.iter().map(String::as_str);
+        let args: Vec<&str> = ["classify", model, "--json"].into_iter().chain(texts).collect();
+        Ok(folder.json(&args)?["classified"].clone())
+    };
+    let answers = ask("runs/texts")?;
+    for one in answers.as_array().ok_or("a list")? {
+        let p = one["probabilities"]["last"].as_f64().ok_or("a probability")?;
+        let is_last = p >= threshold;
+        assert_eq!(one["label"], if is_last { "last" } else { "first" }, "{one}");
+        for score in one["scores"].as_array().ok_or("scores")? {
+            let expected =
+                if score["label"] == "last" { is_last.into() } else { serde_json::Value::Null };
+            assert_eq!(score["accepted"], expected, "{one}");
+        }
+    }
+    folder.succeed(&["export", "runs/texts", "--to", "folder"])?;
+    assert_eq!(folder.read_json("folder/labels.json")?["thresholds"]["last"], threshold);
+    assert_eq!(ask("folder")?, answers);
+
+    let folder = others()?;
+    folder.succeed(&other("several", "chosen", &["--set", "task.threshold=f1"]))?;
+    let kept = folder.read_json("runs/chosen/decision.json")?["thresholds"].clone();
+    assert!(kept["x"].is_number() && kept["y"].is_number(), "{kept}");
+    let json = folder.json(&["classify", "runs/chosen", "aaa 3", "zz 4", "--json"])?;
+    for one in json["classified"].as_array().ok_or("a list")? {
+        let scores = one["scores"].as_array().ok_or("scores")?.iter();
+        let accepted = scores.filter(|score| score["accepted"] == true);
+        let accepted: Vec<_> = accepted.map(|score| score["label"].clone()).collect();
+        assert_eq!(one["labels"], serde_json::Value::Array(accepted), "{one}");
+    }
+    folder.refuse(
+        &other("numbers", "wrong", &["--set", "task.threshold=f1"]),
+        &["`task.threshold` = \"f1\"", "regression"],
+    )?;
+    folder.refuse(
+        &["train", "texts.toml", "--set", "task.threshold=f2"],
+        &["`task.threshold` = \"f2\" must be"],
+    )
+}
+
 /// Every metric that an evaluation logs can stop a run, also those over all texts.
 #[test]
 fn a_run_stops_by_any_metric_of_its_evaluations() -> Result {

@@ -111,7 +111,11 @@ mod tests {
     use crate::inference::labels::Score;
 
     fn one(scores: &[(&str, f64)]) -> Classified {
-        let score = |&(label, score): &(&str, f64)| Score { label: label.to_owned(), score };
+        let score = |&(label, score): &(&str, f64)| Score {
+            label: label.to_owned(),
+            score,
+            accepted: None,
+        };
         Classified {
             labels: vec![scores[0].0.to_owned()],
             scores: scores.iter().map(score).collect(),

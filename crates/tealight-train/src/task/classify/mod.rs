@@ -30,15 +30,15 @@ pub use crate::inference::text_classifier::Text;
 pub use annotate::annotated;
 pub use batch::Batch;
 use batch::Weights;
-pub use config::{ClassWeights, Config, DataConfig};
+pub use config::{Calibration, ClassWeights, Config, DataConfig};
 pub use file::{Example, Label, texts};
 pub use split::SplitBy;
 
 use crate::data::text::tokenizer::Specials;
 use crate::data::{DataFile, ShuffledOrder, Split};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inference::attention_map::AttentionMap;
-use crate::inference::labels::{Classified, Labels};
+use crate::inference::labels::{Classified, Labels, Objective};
 use crate::inference::text_classifier::{MAX_TOKENS, TextClassifier};
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Metrics, by_name};
@@ -68,6 +68,8 @@ pub struct Classify {
     /// The length that the attention of the model requires.
     required_len: Option<usize>,
     device: Device,
+    /// Whether a trained model is tested.
+    is_test: bool,
 }
 
 impl TaskKind for Config {
@@ -95,6 +97,12 @@ impl TaskKind for Config {
         let n_classes = data.labels.names().len();
         let frequencies =
             Frequencies::new(n_classes, classes(&data.train), classes(&data.validation));
+        if let (Some(aim), Objective::Classes, 3..) = (&self.threshold, self.objective, n_classes) {
+            let message = format!(
+                "`task.threshold` = \"{aim}\" decides between two classes, and there are {n_classes}"
+            );
+            return Err(Error::config(["task.threshold"], message));
+        }
         let class_weights = match self.class_weights {
             ClassWeights::Equal => None,
             ClassWeights::Balanced => Some(balanced(&frequencies.trained)),
@@ -110,6 +118,7 @@ impl TaskKind for Config {
             batch_size,
             required_len,
             device,
+            is_test,
         })
     }
 }

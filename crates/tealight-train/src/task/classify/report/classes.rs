@@ -3,14 +3,16 @@
 use serde_json::json;
 use tealight_model::models::classifier::Classifier;
 
-use super::super::Classify;
 use super::super::data::Item;
-use super::held_out;
+use super::super::{Calibration, Classify};
+use super::{add_thresholds, held_out};
 use crate::data::text::tokenizer::Specials;
 use crate::error::Result;
-use crate::inference::probabilities;
+use crate::inference::decision::Decision;
+use crate::inference::{probabilities, values};
 use crate::task::Task as _;
 use crate::task::batch::likeliest;
+use crate::task::calibration::{Calibrated, Judged, Reliability};
 use crate::task::report::Report;
 use crate::task::report::classes::{Items, Mistake};
 use crate::task::report::reference::Predictor;
@@ -29,16 +31,22 @@ const COLUMNS: [(&str, &str); 6] = [
 ];
 
 /// The scores on the held-out texts: the share of those whose class is predicted, the scores of [`of_classes`], and the
-/// cross-entropy in nats. The majority predicts the frequencies of the classes in training. The linear model is there if
-/// it can be trained on other texts than it is scored on.
+/// cross-entropy in nats. The majority predicts the frequencies of the classes in training. The linear model is there
+/// if it can be trained on other texts than it is scored on.
 pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
     let names = task.labels().names();
-    let held_out = held_out(task, model, probabilities)?;
-    let rows = held_out.iter().map(|(_, row)| &row[..]);
+    let (items, (logits, held_out)): (Vec<_>, (Vec<_>, Vec<_>)) =
+        held_out(task, model, |logits| {
+            Ok(values(logits)?.into_iter().zip(probabilities(logits)?).collect())
+        })?
+        .into_iter()
+        .unzip();
+    let classes: Vec<usize> = items.iter().map(|item| item.target.class()).collect();
+    let rows = held_out.iter().map(Vec::as_slice);
     let (confusion, of_model) = scores(task, rows);
-    let mistakes = held_out.iter().map(|(item, row)| (&row[..], item.target.class()));
+    let mistakes = held_out.iter().map(Vec::as_slice).zip(classes.iter().copied());
     let item = |mistake: &Mistake| {
-        let ids = &held_out[mistake.index].0.tokens.ids;
+        let ids = &items[mistake.index].tokens.ids;
         let text = task.data.encoder.tokenizer.decode(ids, Specials::Skip)?;
         Ok(json!({ "text": text.chars().take(MAX_TEXT).collect::<String>() }))
     };
@@ -50,18 +58,43 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
         let class_of = |at: usize| task.data.train[at].target.class();
         let linear = texts.predict(names.len(), class_of, task.class_weights.as_deref());
         let (_, of_linear) = scores(task, linear.probabilities.iter().map(Vec::as_slice));
-        let name = format!("linear, TF-IDF ({} texts)", thousands(linear.n_texts as u64));
+        let [n, of] = [linear.n_texts, task.data.train.len()].map(|n| thousands(n as u64));
+        let drawn = if n == of { n } else { format!("{n} of {of}") };
+        let name = format!("linear, TF-IDF ({drawn} texts)");
         report.row(Predictor::Linear, name, of_linear);
         report.value("linear_texts", linear.n_texts);
     }
     let error = report.standard_error("accuracy", held_out.len());
     report.value("n_texts", held_out.len());
     report.classes(Items::Texts, names, &confusion, &Mistake::all(mistakes), item)?;
+    let judged: Vec<_> = logits.iter().map(Vec::as_slice).zip(classes.iter().copied()).collect();
+    let temperature = add_calibration(task, &judged, &mut report);
+    if let [_, second] = names {
+        let probability = |row: &[f64]| 1. / (1. + ((row[0] - row[1]) / temperature).exp());
+        let texts = judged.iter().map(|&(row, class)| (probability(row), class == 1)).collect();
+        add_thresholds(task, &[(second, texts)], &mut report)?;
+    }
     let n = thousands(held_out.len() as u64);
     report.footnote = format!("over {n} texts held out; standard error of the accuracy {error:.4}");
     let remark = task.remark(&report.metrics);
     report.add_remark(remark);
     Ok(report)
+}
+
+/// Calibrates the probabilities of the held-out texts, if that is asked for and others have been trained on: what
+/// divides the logits.
+fn add_calibration(task: &Classify, judged: &[Judged<'_>], report: &mut Report) -> f64 {
+    let Reliability { ece, brier, .. } = Reliability::of(judged);
+    report.value("ece", ece);
+    report.value("brier", brier);
+    if task.config.calibration == Calibration::None || task.is_test {
+        return 1.;
+    }
+    let calibrated = Calibrated::new(judged);
+    calibrated.add_to(report, "texts");
+    let temperature = calibrated.temperature;
+    report.decision = Some(Decision { temperature, ..Decision::default() });
+    temperature.unwrap_or(1.)
 }
 
 /// The confusion matrix of the held-out texts, given the probabilities of the classes of each, and all metrics.

@@ -15,6 +15,7 @@ use super::{Classify, logits};
 use crate::error::Result;
 use crate::inference::labels::Objective;
 use crate::task::report::Report;
+use crate::task::thresholds::{Aim, OfLabel, tuned};
 
 /// The scores of `model`, which is built without gradients, on the held-out texts.
 pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
@@ -44,12 +45,23 @@ pub(super) fn remark(task: &Classify, metrics: &BTreeMap<String, f64>) -> Option
     }
 }
 
+/// Chooses a threshold for each label, if the settings ask for it and other texts have been trained on than are held
+/// out; the report keeps them.
+fn add_thresholds(task: &Classify, labels: &[OfLabel<'_>], report: &mut Report) -> Result<()> {
+    let Some(aim) = task.config.threshold.as_deref().filter(|_| !task.is_test) else {
+        return Ok(());
+    };
+    let thresholds = tuned(Aim::parse(aim)?, labels, report);
+    report.decision.get_or_insert_default().thresholds = thresholds.into_iter().collect();
+    Ok(())
+}
+
 /// Each held-out item, with what `read` makes of its logits.
-fn held_out<'a>(
+fn held_out<'a, T>(
     task: &'a Classify,
     model: &Classifier,
-    read: impl Fn(&Tensor) -> Result<Vec<Vec<f64>>>,
-) -> Result<Vec<(&'a Item, Vec<f64>)>> {
+    read: impl Fn(&Tensor) -> Result<Vec<T>>,
+) -> Result<Vec<(&'a Item, T)>> {
     let mut all = Vec::with_capacity(task.data.validation.len());
     for items in task.data.validation.chunks(task.evaluation_batch()) {
         let batch = task.batch_of(items)?;

@@ -6,7 +6,7 @@ use tealight_model::models::classifier::Classifier;
 
 use super::super::Classify;
 use super::super::data::Item;
-use super::held_out;
+use super::{add_thresholds, held_out};
 use crate::error::Result;
 use crate::inference::values;
 use crate::task::Task as _;
@@ -73,6 +73,14 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
     let error = report.standard_error("accuracy", n);
     report.value("n_texts", n);
     report.class_scores(Items::Texts, names, &counted.labels);
+    let sigmoid = |x: f64| 1. / (1. + (-x).exp());
+    let probabilities = |label: usize| {
+        let texts = held_out.iter();
+        texts.map(move |(item, row)| (sigmoid(row[label]), item.target.labels()[label])).collect()
+    };
+    let of_labels: Vec<(&str, _)> =
+        names.iter().enumerate().map(|(label, name)| (&**name, probabilities(label))).collect();
+    add_thresholds(task, &of_labels, &mut report)?;
     let n = thousands(n as u64);
     report.footnote = format!(
         "over {n} texts held out, right with all of their labels; standard error of the accuracy {error:.4}"
