@@ -220,8 +220,8 @@ pub trait TaskVisitor {
 pub struct Loss {
     /// Sum over the items that carry a loss: a scalar, with a graph in training.
     pub sum: Tensor,
-    /// Number of items that carry a loss. The mean is Σ sum / Σ count, so accumulation is exact. A batch of
-    /// count 0 has no weight.
+    /// Number of items that carry a loss, or the sum of their weights. The mean is Σ sum / Σ count, so accumulation is
+    /// exact. A batch of count 0 has no weight.
     pub count: f64,
     /// Further averages from the same forward pass, such as the accuracy.
     pub metrics: Measures,
@@ -263,8 +263,8 @@ pub struct Evaluated {
 pub struct Inputs<'a> {
     /// In an order that is the same for all batches.
     pub tensors: Vec<&'a Tensor>,
-    /// Number of items that carry a loss.
-    pub count: usize,
+    /// Number of items that carry a loss, or the sum of their weights.
+    pub count: f64,
 }
 
 impl Inputs<'_> {

@@ -190,8 +190,8 @@ impl Frequencies {
     }
 }
 
-/// A line for the user, if a model with these `metrics` does not beat the `baseline` called `name` in any of the metrics
-/// in `compared`, of which higher values are better.
+/// A line for the user, if a model with these `metrics` does not beat the `baseline` called `name` in any of the
+/// metrics in `compared`, of which higher values are better.
 pub(super) fn no_better(
     metrics: &BTreeMap<String, f64>,
     name: &str,

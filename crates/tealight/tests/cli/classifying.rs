@@ -406,8 +406,39 @@ fn a_file_with_a_rare_class_is_trained_with_weights() -> Result {
         folder.read(&format!("runs/{name}/metrics.jsonl"))
     };
     assert_ne!(with("equal", "equal")?, with("balanced", "balanced")?);
-    let several = ["train", "classify.toml", "--set", "task.objective=labels"];
-    folder.refuse(&several, &["`task.class_weights` = \"balanced\" needs classes"])
+    let focal = "task.loss={kind='focal',gamma=1.5}";
+    let args = ["train", "classify.toml", "--name", "focal", "--set", focal];
+    let Outcome { stderr, .. } = folder.succeed(&[&args[..], &short[..4]].concat())?;
+    assert!(stderr.contains("class weights: \"ham\" 0.5"), "{stderr}");
+    let with_focal = folder.read("runs/focal/metrics.jsonl")?;
+    assert_ne!(with_focal, folder.read("runs/balanced/metrics.jsonl")?);
+    let listed = with("listed", "{kind='listed',weights=[1,1]}")?;
+    assert_ne!(listed, folder.read("runs/balanced/metrics.jsonl")?);
+
+    for (settings, parts) in [
+        (
+            ["task.objective=regression", "task.class_weights=balanced"],
+            ["`task.class_weights` = \"balanced\" needs classes", "regression"],
+        ),
+        (
+            ["task.objective=labels", "task.class_weights=effective"],
+            ["`task.class_weights` = \"effective\" needs classes", "labels"],
+        ),
+        (["task.loss.kind=focal", "task.label_smoothing=0.1"], ["\"focal\"", "label smoothing"]),
+        (["task.loss.kind=focal", "task.loss.gamma=-1"], ["`task.loss.gamma` = -1", "negative"]),
+        (
+            ["task.loss.kind=cross_entropy", "task.class_weights={kind='listed',weights=[1]}"],
+            ["is a list of 1", "2 labels: ham, spam"],
+        ),
+        (
+            ["task.loss.kind=cross_entropy", "task.class_weights={kind='listed',weights=[0,1]}"],
+            ["`task.class_weights.weights` = 0", "positive"],
+        ),
+    ] {
+        let args = ["train", "classify.toml", "--set", settings[0], "--set", settings[1]];
+        folder.refuse(&args, &parts)?;
+    }
+    Ok(())
 }
 
 /// A rare class is trained on and held out; a model that has learnt nothing is told from one that has.

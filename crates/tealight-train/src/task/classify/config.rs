@@ -8,6 +8,7 @@ use tealight_model::names::Named as _;
 use tealight_model::{ModelSpec, SpecRecord, names};
 
 use super::file::{Fields, read};
+use super::loss::{ClassWeights, LossConfig};
 use super::remarks::remarks;
 use super::split::SplitBy;
 use crate::checks::{at_most, check, given};
@@ -46,12 +47,15 @@ settings! {
         /// Probability mass that the loss spreads over all classes, or over both values of a label (Szegedy et al.
         /// 2016).
         pub label_smoothing: f64 = 0.,
-        /// How much the texts of each class count in the loss; under `objective = "classes"` only.
+        /// `[task.loss]`: the loss of classes in training.
+        pub loss: LossConfig = LossConfig::CrossEntropy,
+        /// How much each class counts in the loss; of several labels, how much the texts count that have the label.
         pub class_weights: ClassWeights = ClassWeights::Equal,
         /// What corrects the probabilities after training; under `objective = "classes"` only.
         pub calibration: Calibration = Calibration::None,
-        /// What the probability is chosen for from which on a text has a label, after training: `f1`, or a precision such
-        /// as `precision=0.9`; one half when absent. Of several labels for each, of two classes for the second.
+        /// Chooses after training the probability from which on a text has a label: `f1` the one of the highest F1,
+        /// `precision=0.9` the lowest at which that precision is reached; one half when absent. Of several labels one
+        /// for each, of two classes one for the second.
         pub threshold: Option<String> = None,
         /// `[task.data]`: the texts.
         pub data: DataConfig = DataConfig::default(),
@@ -77,17 +81,6 @@ settings! {
         pub split: SplitBy = SplitBy::Hashed,
         /// A file of texts for validation, instead of a share.
         pub validation_path: Option<PathBuf> = None,
-    }
-}
-
-names! {
-    /// How much the texts of each class count in the loss.
-    pub enum ClassWeights {
-        /// Every text counts as much.
-        "equal" => Equal,
-        /// Every class counts as much: a text of it counts n / (k · n_c), for n texts to train on, k classes, and n_c
-        /// texts of the class (King and Zeng 2001).
-        "balanced" => Balanced,
     }
 }
 
@@ -149,24 +142,21 @@ impl TaskSettings for Config {
         at_most("task.n_token_types", n_token_types as u64, MAX_SEQ_LEN)?;
         check_label_smoothing(label_smoothing)?;
         self.check_labels()?;
-        let of_classes = [
-            ("task.class_weights", self.class_weights.name(), ClassWeights::Equal.name()),
-            ("task.calibration", self.calibration.name(), Calibration::None.name()),
-        ];
-        for (key, value, default) in of_classes {
-            if value != default && self.objective != Objective::Classes {
-                let message = format!(
-                    "`{key}` = \"{value}\" needs classes, and `task.objective` = \"{}\" learns none",
-                    self.objective.name()
-                );
-                return Err(Error::config([key, "task.objective"], message));
-            }
+        self.class_weights.validate(self.objective)?;
+        self.loss.validate(self.objective, label_smoothing)?;
+        if self.calibration != Calibration::None && self.objective != Objective::Classes {
+            let message = format!(
+                "`task.calibration` = \"{}\" needs classes, and `task.objective` = \"{}\" learns none",
+                self.calibration.name(),
+                self.objective.name()
+            );
+            return Err(Error::config(["task.calibration", "task.objective"], message));
         }
         if let Some(threshold) = &self.threshold {
             Aim::parse(threshold)?;
             if self.objective == Objective::Regression {
                 let message = format!(
-                    "`task.threshold` = \"{threshold}\" is one of labels, and `task.objective` = \"regression\" has none"
+                    "`task.threshold` = \"{threshold}\" chooses a probability, and `task.objective` = \"regression\" has none"
                 );
                 return Err(Error::config(["task.threshold", "task.objective"], message));
             }

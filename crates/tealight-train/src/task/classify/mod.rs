@@ -14,6 +14,7 @@ mod config;
 mod data;
 mod file;
 mod linear;
+mod loss;
 mod remarks;
 mod report;
 mod split;
@@ -29,9 +30,9 @@ use tealight_model::{Mode, ModelConfig, ParamStore};
 pub use crate::inference::text_classifier::Text;
 pub use annotate::annotated;
 pub use batch::Batch;
-use batch::Weights;
-pub use config::{Calibration, ClassWeights, Config, DataConfig};
+pub use config::{Calibration, Config, DataConfig};
 pub use file::{Example, Label, texts};
+pub use loss::{ClassWeights, EffectiveConfig, FocalConfig, ListedConfig, LossConfig};
 pub use split::SplitBy;
 
 use crate::data::text::tokenizer::Specials;
@@ -60,7 +61,7 @@ pub struct Classify {
     order: ShuffledOrder,
     /// How often each class, or each of several labels, occurs.
     frequencies: Frequencies,
-    /// By class; `None` if all texts count as much.
+    /// By label; `None` if all texts count as much.
     class_weights: Option<Vec<f32>>,
     /// Rows of the token embedding.
     vocab_size: usize,
@@ -103,10 +104,8 @@ impl TaskKind for Config {
             );
             return Err(Error::config(["task.threshold"], message));
         }
-        let class_weights = match self.class_weights {
-            ClassWeights::Equal => None,
-            ClassWeights::Balanced => Some(balanced(&frequencies.trained)),
-        };
+        let class_weights =
+            self.class_weights.by_label(&data.labels, &frequencies.trained, data.train.len())?;
         let (config, device) = (self.clone(), device.clone());
         Ok(Classify {
             config,
@@ -121,13 +120,6 @@ impl TaskKind for Config {
             is_test,
         })
     }
-}
-
-/// n / (k · n_c) for each class c, of which there are `n_c` texts; 1 for one of which there is no text.
-fn balanced(trained: &[u64]) -> Vec<f32> {
-    let (n, k) = (trained.iter().sum::<u64>() as f64, trained.len() as f64);
-    let weight = |&n_c: &u64| if n_c == 0 { 1. } else { (n / (k * n_c as f64)) as f32 };
-    trained.iter().map(weight).collect()
 }
 
 /// The most tokens of a text.
@@ -228,12 +220,16 @@ impl Task for Classify {
                 let places = self.order.examples(first, self.batch_size);
                 let items: Vec<Item> = places.into_iter().map(|at| train[at].clone()).collect();
                 let batch = self.batch_of(&items)?;
-                match &self.class_weights {
-                    Some(by_class) => {
-                        let label_smoothing = self.config.label_smoothing;
-                        batch.weighted(&items, Weights { by_class, label_smoothing })
+                match (&self.config.loss, &self.class_weights) {
+                    (LossConfig::Focal(FocalConfig { gamma }), weights) => {
+                        let equal = || vec![1.; self.labels().names().len()];
+                        let by_class = weights.clone().unwrap_or_else(equal);
+                        batch.focal(&items, &by_class, *gamma)
                     }
-                    None => Ok(batch),
+                    (LossConfig::CrossEntropy, Some(by_label)) => {
+                        batch.weighted(&items, by_label, self.config.label_smoothing)
+                    }
+                    (LossConfig::CrossEntropy, None) => Ok(batch),
                 }
             }
             Split::Validation => {
@@ -332,7 +328,13 @@ impl RegisteredTask for Classify {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.data.remarks.clone()
+        let weights = self.class_weights.iter().map(|weights| {
+            let labels = self.labels().names().iter().zip(weights);
+            let labels =
+                labels.map(|(label, weight)| format!("\"{}\" {weight:.4}", label.escape_debug()));
+            format!("class weights: {}", labels.collect::<Vec<_>>().join(", "))
+        });
+        self.data.remarks.iter().cloned().chain(weights).collect()
     }
 
     fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {

@@ -23,8 +23,8 @@ const COLUMNS: [(&str, &str); 3] =
     [("accuracy", "accuracy"), ("nll", "NLL"), ("top_5_accuracy", "top 5")];
 
 /// The scores on the held-out pictures: the share of those whose class is predicted or, of ten classes and more, among
-/// the five likeliest; the cross-entropy in nats; the scores of [`of_classes`]. The majority predicts the frequencies of
-/// the classes in training. The limit is known where pictures are drawn.
+/// the five likeliest; the cross-entropy in nats; the scores of [`of_classes`]. The majority predicts the frequencies
+/// of the classes in training. The limit is known where pictures are drawn.
 pub(super) fn report(task: &Images, model: &ImageClassifier) -> Result<Report> {
     let names = task.labels().names();
     let mut rows = Vec::new();

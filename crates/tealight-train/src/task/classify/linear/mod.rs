@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 1 << 25;
 /// The most products of a pass over all texts: terms of the texts times classes.
 const MAX_PRODUCTS: usize = 1 << 25;
 /// The most parameters: terms that are known times classes.
-const MAX_PARAMETERS: usize = 1 << 20;
+const MAX_PARAMETERS: usize = 1 << 19;
 
 /// The texts that the baseline learns from, and those that it is scored on.
 #[derive(Debug)]

@@ -6,9 +6,9 @@
 //!                 n texts, n(term) of them with the term
 //! ```
 //!
-//! A word is a run of letters and digits, without regard to case; where no spaces stand between words, as in Chinese and
-//! Japanese, it is a character. Terms are known by their hashes of 64 bits; those of the second text of a pair are terms
-//! of their own.
+//! A word is a run of letters and digits, without regard to case; where no spaces stand between words, as in Chinese
+//! and Japanese, it is a character. Terms are known by their hashes of 64 bits; those of the second text of a pair are
+//! terms of their own.
 
 use rayon::prelude::*;
 
