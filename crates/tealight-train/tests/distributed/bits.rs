@@ -134,10 +134,12 @@ fn scores_of_all_predictions_are_those_of_one_process() -> Result {
         let task = format!("task={{kind='classify',objective='{objective}',seq_len=4096}}");
         let path = format!("task.data={{path='{}',{settings}}}", data.join(file).display());
         let weights = format!("task.class_weights={weights}");
+        let best = format!("checkpoint.metric={metric}");
         let config = four(&[
             &task,
             &path,
             &weights,
+            &best,
             "task.tokenizer={kind='byte'}",
             "training.early_stopping.metric=loss",
         ])?;

@@ -606,6 +606,34 @@ fn a_label_is_given_from_its_threshold_on() -> Result {
     )
 }
 
+/// The best checkpoint is that of the chosen metric in the chosen direction, also of a run that was interrupted.
+#[test]
+fn the_best_checkpoint_is_chosen_by_a_metric_of_its_own() -> Result {
+    let folder = folder()?;
+    let settings = |metric: &'static str, direction: &'static str| {
+        ["training.evaluate_every=5", "checkpoint.select=best", metric, direction]
+            .map(|setting| ["--set", setting])
+            .concat()
+    };
+    let train = |name: &'static str, settings: &[&str], more: &[&str]| {
+        let args = ["train", "texts.toml", "-q", "--name", name];
+        folder.succeed(&[&args[..], settings, more].concat())
+    };
+    let best = |name: &str| folder.read(&format!("runs/{name}/checkpoints/best"));
+    let falling = settings("checkpoint.metric=loss", "checkpoint.direction=max");
+    train("worst", &falling, &[])?;
+    // The loss falls in every evaluation.
+    assert_eq!(best("worst")?, "step-000005\n");
+    train("best", &settings("checkpoint.metric=loss", "checkpoint.every=10"), &[])?;
+    assert_eq!(best("best")?, "step-000030\n");
+    train("halves", &falling, &["--stop-after", "13"])?;
+    train("halves", &falling, &["--resume"])?;
+    let files = ["checkpoints/best", "checkpoints/step-000030/state.json", "report.json"];
+    folder.assert_same(["runs/worst", "runs/halves"], &files)?;
+    let args = ["train", "texts.toml", "--set", "checkpoint.metric=bleu_accuracy"];
+    folder.refuse(&args, &["`checkpoint.metric` = \"bleu_accuracy\": an evaluation gives"])
+}
+
 /// Every metric that an evaluation logs can stop a run, also those over all texts.
 #[test]
 fn a_run_stops_by_any_metric_of_its_evaluations() -> Result {

@@ -61,6 +61,7 @@ const HEADINGS: &[&str] = &[
     "[schedule] kind",
     "[training.early_stopping] direction",
     "[checkpoint] select",
+    "[checkpoint] direction",
 ];
 
 fn all_kinds() -> Result<String> {
