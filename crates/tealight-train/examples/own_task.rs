@@ -75,7 +75,7 @@ impl Task for MostFrequent {
     }
 
     fn inputs<'a>(&self, Batch(digits, classes): &'a Batch) -> Inputs<'a> {
-        Inputs { tensors: vec![digits, classes], count: self.batch_size }
+        Inputs { tensors: vec![digits, classes], count: self.batch_size as f64 }
     }
 
     fn loss(&self, model: &Classifier, Batch(digits, classes): &Batch, mode: Mode) -> Result<Loss> {

@@ -35,7 +35,7 @@ use crate::communicator::transport::TransportKind;
 use crate::communicator::wire::Wire;
 use crate::error::{Error, Result};
 use crate::monitor::bad_step::{BadStep, LossSpike};
-use crate::monitor::early_stopping;
+use crate::monitor::early_stopping::{self, Direction};
 use crate::optimizer::schedule::ScheduleConfig;
 use crate::optimizer::{OptimizerConfig, ema, fine_tuning};
 use crate::settings::settings;
@@ -219,6 +219,33 @@ settings! {
         pub keep_last: usize = 2,
         /// Which checkpoint is evaluated at the end, and the default of other commands.
         pub select: Select = Select::Latest,
+        /// The metric of evaluations by which a checkpoint is the best; that of early stopping when absent, `loss`
+        /// without early stopping.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub metric: Option<String> = None,
+        /// Whether lower (`min`) or higher (`max`) values of it are better; its name decides when absent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub direction: Option<Direction> = None,
+    }
+}
+
+impl CheckpointConfig {
+    /// The metric of the best checkpoint and its direction, if it has one of its own.
+    ///
+    /// # Errors
+    /// If the direction is not known, or is that of no metric.
+    pub(crate) fn best_by(&self) -> Result<Option<(&str, Direction)>> {
+        match (&self.metric, self.direction) {
+            (None, None) => Ok(None),
+            (Some(metric), direction) => {
+                Ok(Some((metric, Direction::named("checkpoint", metric, direction)?)))
+            }
+            (None, Some(_)) => {
+                let message =
+                    "`checkpoint.direction` is that of `checkpoint.metric`, which is missing";
+                Err(Error::config(["checkpoint.direction", "checkpoint.metric"], message))
+            }
+        }
     }
 }
 
@@ -319,6 +346,7 @@ impl RunConfig {
         self.training.ema_decay.map_or(Ok(()), ema::validate)?;
         self.training.layer_lr_decay.map_or(Ok(()), fine_tuning::validate)?;
         self.training.early_stopping.as_ref().map_or(Ok(()), early_stopping::Config::validate)?;
+        self.checkpoint.best_by()?;
         self.training.bad_step.validate()?;
         self.training.loss_spike.as_ref().map_or(Ok(()), LossSpike::validate)?;
         let rule = "must be above 0 and at most 1000";
@@ -354,6 +382,8 @@ pub(crate) mod tests {
             ("training.early_stopping.patience=0", "training.early_stopping.patience"),
             ("training.early_stopping.min_delta=-1", "training.early_stopping.min_delta"),
             ("training.early_stopping.metric=glow", "training.early_stopping.direction"),
+            ("checkpoint.metric=glow", "checkpoint.direction"),
+            ("checkpoint.direction=max", "checkpoint.direction"),
         ] {
             let error = config(&[typed]).validate().unwrap_err();
             let Error::Config(fault) = &error else { panic!("{error}") };

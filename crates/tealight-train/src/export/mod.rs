@@ -110,8 +110,13 @@ impl TrainedModel {
                 ("onnx", reason, self.onnx_files(expressed.as_deref().ok(), *cache)?)
             }
             Format::HuggingFace(expressed) => {
-                let files =
+                let mut files =
                     folder::files(expressed, &self.weights, self.readers.tokenizer.as_ref())?;
+                // `config.json` has the labels, but has no key for their thresholds.
+                let labels = self.readers.labels.as_ref();
+                let labels = labels.filter(|labels| !labels.thresholds().is_empty());
+                let file = labels.map(Labels::file).transpose()?;
+                files.extend(file.map(|(name, bytes)| (name.to_owned(), bytes)));
                 ("transformers", None, files)
             }
             Format::Tealight { reason } => {

@@ -14,7 +14,7 @@ use crate::storage::files::{read_json, to_json};
 /// The file that a run keeps them in.
 const FILE: &str = "labels.json";
 const FORMAT_VERSION: u64 = 1;
-/// The probability above which a text has a label.
+/// The probability above which a text has a label, if no threshold is kept for it.
 const THRESHOLD: f64 = 0.5;
 
 names! {
@@ -30,7 +30,7 @@ names! {
 }
 
 /// The labels in the order of the outputs; a class is an index into them. Serialised as the file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Labels {
     format_version: u64,
@@ -38,6 +38,9 @@ pub struct Labels {
     objective: Objective,
     #[serde(rename = "labels")]
     names: Vec<String>,
+    /// The probability from which on a text has a label, of several labels or of the second of two classes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    thresholds: BTreeMap<String, f64>,
 }
 
 /// The objective of a file that names none.
@@ -53,7 +56,17 @@ fn is_classes(objective: &Objective) -> bool {
 impl Labels {
     /// Outputs with these labels, in this order.
     pub(crate) fn new(objective: Objective, names: Vec<String>) -> Self {
-        Self { format_version: FORMAT_VERSION, objective, names }
+        Self { format_version: FORMAT_VERSION, objective, names, thresholds: BTreeMap::new() }
+    }
+
+    /// The same labels with these thresholds.
+    pub(crate) fn with_thresholds(self, thresholds: BTreeMap<String, f64>) -> Self {
+        Self { thresholds, ..self }
+    }
+
+    /// The probability from which on a text has a label, of the labels that a run has chosen one for.
+    pub fn thresholds(&self) -> &BTreeMap<String, f64> {
+        &self.thresholds
     }
 
     /// The different labels, in ascending order.
@@ -116,7 +129,7 @@ impl Labels {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classified {
     /// The likeliest class; or the labels with a probability above one half, the likeliest first; or the name of
-    /// the number.
+    /// the number. A threshold decides instead where there is one: on its label, or between two classes.
     pub labels: Vec<String>,
     /// All labels, the highest score first. A score is a probability, under `objective = "regression"` the number.
     pub scores: Vec<Score>,
@@ -129,21 +142,32 @@ pub struct Score {
     pub label: String,
     /// Its score.
     pub score: f64,
+    /// Whether the score reaches the threshold of the label; `None` if the label has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<bool>,
 }
 
 impl Classified {
-    /// Sorts `scores`, which has one score for each of the labels `names`.
-    pub(super) fn new(names: &[String], objective: Objective, scores: &[f64]) -> Self {
-        let named = names.iter().zip(scores);
-        let mut scores: Vec<_> =
-            named.map(|(label, &score)| Score { label: label.clone(), score }).collect();
-        scores.sort_by(|a, b| b.score.total_cmp(&a.score));
-        let n = match objective {
-            Objective::Classes => 1,
-            Objective::Regression => scores.len(),
-            Objective::Labels => scores.iter().take_while(|one| one.score > THRESHOLD).count(),
+    /// Sorts `scores`, which has one score for each of the labels.
+    pub(super) fn new(of: &Labels, scores: &[f64]) -> Self {
+        let score = |(label, &score): (&String, &f64)| {
+            let accepted = of.thresholds.get(label).map(|&threshold| score >= threshold);
+            Score { label: label.clone(), score, accepted }
         };
-        let labels = scores.iter().take(n).map(|one| one.label.clone()).collect();
+        let mut scores: Vec<_> = of.names.iter().zip(scores).map(score).collect();
+        scores.sort_by(|a, b| b.score.total_cmp(&a.score));
+        let is_given = |(place, one): &(usize, &Score)| match of.objective {
+            Objective::Regression => true,
+            Objective::Labels => one.accepted.unwrap_or(one.score > THRESHOLD),
+            Objective::Classes => {
+                // The second of two classes has a threshold, and the first is given where it is not reached.
+                let of_second = scores.iter().find_map(|other| other.accepted);
+                let by_threshold = of_second.map(|is| is == one.accepted.is_some());
+                by_threshold.unwrap_or(*place == 0)
+            }
+        };
+        let given = scores.iter().enumerate().filter(is_given);
+        let labels = given.map(|(_, one)| one.label.clone()).collect();
         Self { labels, scores }
     }
 }
@@ -165,6 +189,26 @@ mod tests {
             std::fs::write(run.path().join(name), content).unwrap();
             assert_eq!(Labels::read(run.path()).unwrap(), labels);
         }
+    }
+
+    #[test]
+    fn a_threshold_decides_between_two_classes_and_on_a_label() {
+        let names = || ["ham", "spam"].map(str::to_owned).to_vec();
+        let given = |objective, threshold: Option<f64>, scores: [f64; 2]| {
+            let thresholds = threshold.map(|threshold| ("spam".to_owned(), threshold));
+            let labels = Labels::new(objective, names());
+            let labels = labels.with_thresholds(thresholds.into_iter().collect());
+            let Classified { labels, scores } = Classified::new(&labels, &scores);
+            (labels.join("+"), scores.iter().find(|one| one.label == "spam").unwrap().accepted)
+        };
+        let classes = |threshold, spam| given(Objective::Classes, threshold, [1. - spam, spam]);
+        assert_eq!(classes(None, 0.75), ("spam".to_owned(), None));
+        assert_eq!(classes(Some(0.8), 0.75), ("ham".to_owned(), Some(false)));
+        assert_eq!(classes(Some(0.25), 0.25), ("spam".to_owned(), Some(true)));
+        let several = |threshold, spam| given(Objective::Labels, threshold, [0.9, spam]);
+        assert_eq!(several(None, 0.5), ("ham".to_owned(), None));
+        assert_eq!(several(Some(0.25), 0.25), ("ham+spam".to_owned(), Some(true)));
+        assert_eq!(several(Some(0.8), 0.75), ("ham".to_owned(), Some(false)));
     }
 
     /// Runs of before there were other objectives have such a file.

@@ -6,6 +6,7 @@
 pub mod attention_map;
 pub(crate) mod batches;
 pub mod continuation;
+pub mod decision;
 pub mod embed;
 pub mod fill_mask;
 pub mod forecast;

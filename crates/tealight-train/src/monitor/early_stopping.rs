@@ -9,6 +9,9 @@ use crate::checks::check;
 use crate::error::{Error, Result};
 use crate::settings::settings;
 
+/// The setting of the metric.
+pub(crate) const METRIC: &str = "training.early_stopping.metric";
+
 settings! {
     /// `[training.early_stopping]`
     ///
@@ -38,18 +41,8 @@ impl Config {
         self.direction().map(|_| ())
     }
 
-    /// The configured direction or, if absent, the direction of a known metric.
     fn direction(&self) -> Result<Direction> {
-        self.direction.or_else(|| Direction::of_metric(&self.metric)).ok_or_else(|| {
-            let key = "training.early_stopping.direction";
-            let of = "training.early_stopping.metric";
-            let message = format!(
-                "`{key}` is missing: the name of `{of}` = \"{}\" does not say whether it should fall (\"min\") or rise \
-                 (\"max\")",
-                self.metric
-            );
-            Error::config([key, of], message)
-        })
+        Direction::named("training.early_stopping", &self.metric, self.direction)
     }
 }
 
@@ -79,6 +72,21 @@ impl Direction {
         }
     }
 
+    /// The configured direction or, if absent, that of a known metric; `table` has the keys `metric` and `direction`.
+    ///
+    /// # Errors
+    /// If the name does not say so.
+    pub(crate) fn named(table: &str, metric: &str, configured: Option<Self>) -> Result<Self> {
+        configured.or_else(|| Self::of_metric(metric)).ok_or_else(|| {
+            let [key, of] = ["direction", "metric"].map(|key| format!("{table}.{key}"));
+            let message = format!(
+                "`{key}` is missing: the name of `{of}` = \"{metric}\" does not say whether it should fall (\"min\") or \
+                 rise (\"max\")"
+            );
+            Error::config([&*key, &*of], message)
+        })
+    }
+
     /// The difference by which `value` is better than `other`; negative if it is worse.
     pub fn gain(self, value: f64, other: f64) -> f64 {
         match self {
@@ -88,7 +96,7 @@ impl Direction {
     }
 
     /// Whether `value` is better than `other` by more than `margin`. A value that is not finite never is.
-    fn beats(self, value: f64, other: Option<f64>, margin: f64) -> bool {
+    pub(crate) fn beats(self, value: f64, other: Option<f64>, margin: f64) -> bool {
         value.is_finite() && other.is_none_or(|other| self.gain(value, other) > margin)
     }
 }
@@ -101,6 +109,16 @@ pub struct Best {
     pub step: u64,
     /// The value of the metric.
     pub value: f64,
+}
+
+/// The best evaluation by `checkpoint.metric`; part of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BestBy {
+    /// The metric. A run may be resumed with another.
+    pub metric: String,
+    /// The evaluation.
+    pub best: Best,
 }
 
 /// The state of early stopping; part of a checkpoint.
@@ -174,10 +192,9 @@ impl EarlyStopping {
     }
 }
 
-/// The error of a `metric` that evaluations do not have; `known` are the metrics that they have.
-pub(crate) fn unknown_metric(metric: &str, known: &BTreeMap<String, f64>) -> Error {
+/// The error of a `metric`, the value of `key`, that evaluations do not have; `known` are the metrics that they have.
+pub(crate) fn unknown_metric(key: &str, metric: &str, known: &BTreeMap<String, f64>) -> Error {
     let known: Vec<_> = known.keys().map(|name| format!("`{name}`")).collect();
-    let key = "training.early_stopping.metric";
     let message = format!("`{key}` = \"{metric}\": an evaluation gives {}", known.join(", "));
     Error::config([key], message)
 }

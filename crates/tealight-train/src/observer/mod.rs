@@ -51,6 +51,13 @@ pub enum Event<'a> {
         /// The metrics by name, including `loss`.
         metrics: &'a BTreeMap<String, f64>,
     },
+    /// What a user should know about the metrics of the evaluation.
+    Remark {
+        /// Number of updates done.
+        step: u64,
+        /// A line. A remark may come again at later evaluations.
+        text: &'a str,
+    },
     /// The attention maps of the evaluated model for the first validation example, if `[log]` enables them.
     AttentionMaps {
         /// Number of updates done.

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::communicator::ranks::Ranks;
 use crate::error::{Error, Result};
 use crate::monitor::bad_step::BadStepState;
-use crate::monitor::early_stopping::EarlyStoppingState;
+use crate::monitor::early_stopping::{BestBy, EarlyStoppingState};
 use crate::storage::digests::{DigestReader, SUMS, Sums};
 use crate::storage::files;
 use crate::storage::tensors::{self, NamedTensors};
@@ -67,6 +67,9 @@ pub struct CheckpointState {
     pub seed: u64,
     /// The best evaluation, and the evaluations without improvement since.
     pub early_stopping: EarlyStoppingState,
+    /// The best evaluation by `checkpoint.metric`, if the run has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<BestBy>,
     /// Skipped steps and roll-backs.
     #[serde(default, rename = "guard")]
     pub bad_step: BadStepState,
@@ -298,6 +301,7 @@ pub(super) mod tests {
             ]),
             ema: Some(BTreeMap::from([("a.weight".into(), tensor(0.7))])),
             state: CheckpointState {
+                best: None,
                 step,
                 seed: u64::MAX,
                 early_stopping: EarlyStoppingState {
@@ -442,7 +446,10 @@ pub(super) mod tests {
         let best = Some(Best { step: 3, value: 0.5 });
         let early_stopping = EarlyStoppingState { best, reference: None, n_without_improvement: 1 };
         let bad_step = BadStepState::default();
-        assert_eq!(state, CheckpointState { step: 11, seed: 17, early_stopping, bad_step });
+        assert_eq!(
+            state,
+            CheckpointState { step: 11, seed: 17, early_stopping, best: None, bad_step }
+        );
     }
 
     #[cfg(unix)]

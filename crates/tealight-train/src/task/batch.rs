@@ -49,7 +49,7 @@ impl Batch {
     pub(super) fn inputs(&self) -> Inputs<'_> {
         let Self { ids, mask, labels, .. } = self;
         let tensors = [ids, labels].into_iter().chain(mask.tensors());
-        Inputs { tensors: tensors.collect(), count: labels.elem_count() }
+        Inputs { tensors: tensors.collect(), count: labels.elem_count() as f64 }
     }
 
     /// Cross-entropy and accuracy of `logits (batch, n_classes)`.

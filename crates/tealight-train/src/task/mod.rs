@@ -9,6 +9,7 @@
 //! [`trained`](crate::trained) and [`pipelines`](crate::pipelines).
 
 mod batch;
+mod calibration;
 pub mod causal_lm;
 pub mod classify;
 pub(crate) mod context;
@@ -26,6 +27,7 @@ pub mod seq2seq;
 pub(crate) mod settings;
 pub mod table;
 mod text;
+mod thresholds;
 pub mod weather;
 
 use std::collections::BTreeMap;
@@ -218,8 +220,8 @@ pub trait TaskVisitor {
 pub struct Loss {
     /// Sum over the items that carry a loss: a scalar, with a graph in training.
     pub sum: Tensor,
-    /// Number of items that carry a loss. The mean is Σ sum / Σ count, so accumulation is exact. A batch of
-    /// count 0 has no weight.
+    /// Number of items that carry a loss, or the sum of their weights. The mean is Σ sum / Σ count, so accumulation is
+    /// exact. A batch of count 0 has no weight.
     pub count: f64,
     /// Further averages from the same forward pass, such as the accuracy.
     pub metrics: Measures,
@@ -261,8 +263,8 @@ pub struct Evaluated {
 pub struct Inputs<'a> {
     /// In an order that is the same for all batches.
     pub tensors: Vec<&'a Tensor>,
-    /// Number of items that carry a loss.
-    pub count: usize,
+    /// Number of items that carry a loss, or the sum of their weights.
+    pub count: f64,
 }
 
 impl Inputs<'_> {
@@ -325,6 +327,12 @@ pub trait Task: Sync {
     /// evaluation in their order; by default none.
     fn score(&self, _outputs: &[f64]) -> Metrics {
         Metrics::default()
+    }
+
+    /// What a user should know about the metrics of an evaluation: that the model is no better than a trivial baseline;
+    /// by default nothing.
+    fn remark(&self, _metrics: &BTreeMap<String, f64>) -> Option<String> {
+        None
     }
 
     /// The attention maps of the first example of the validation split; none where a task has no names for

@@ -34,6 +34,7 @@ use crate::config::{Precision, RunConfig};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::inference::continuation::Vocabulary;
+use crate::inference::decision::Decision;
 use crate::inference::labels::Labels;
 use crate::inference::readers::Readers;
 use crate::run::RunDirectory;
@@ -132,7 +133,11 @@ impl TrainedModel {
         let RunConfig { task, mut model, checkpoint, .. } = config;
         let asked = selection.or_else(|| Selection::named(path, &directory));
         let (checkpoint, note) = directory.checkpoints().select(asked, checkpoint.select)?;
-        let weights = load_weights(&checkpoint, &Device::Cpu)?;
+        let mut weights = load_weights(&checkpoint, &Device::Cpu)?;
+        let decision = Decision::read(directory.path(), &checkpoint)?;
+        if let Some(decision) = &decision {
+            decision.fold(&mut weights)?;
+        }
         let tokenizer = match (&task, Tokenizer::in_folder(directory.path())?) {
             (TaskConfig::CausalLm(task), Some(tokenizer)) => Some(task.for_prompts(&tokenizer)?),
             (_, tokenizer) => tokenizer,
@@ -151,6 +156,9 @@ impl TrainedModel {
         }
         let mut readers = Readers::read(spec.as_ref(), tokenizer, directory.path())?;
         task.settings().add_readers(&mut readers)?;
+        if let Some(Decision { thresholds, .. }) = decision {
+            readers.labels = readers.labels.map(|labels| labels.with_thresholds(thresholds));
+        }
         Ok(Self {
             origin: path.to_owned(),
             folder: directory.path().to_owned(),
@@ -174,7 +182,13 @@ impl TrainedModel {
             HfFolder::open(path)?;
         let Description { family, config, ids, classification, .. } = description;
         let mut readers = Readers { tokenizer: Tokenizer::in_folder(path)?, ..Readers::default() };
-        readers.labels = classification.as_ref().map(Labels::of_hugging_face);
+        readers.labels = classification.as_ref().map(|outputs| {
+            // A folder that Tealight wrote has thresholds beside what `config.json` can hold.
+            let labels = Labels::of_hugging_face(outputs);
+            let kept = Labels::read(path).ok().filter(|kept| kept.names() == labels.names());
+            let thresholds = kept.map(|kept| kept.thresholds().clone()).unwrap_or_default();
+            labels.with_thresholds(thresholds)
+        });
         if let ModelSpec::ImageClassifier(spec) = &spec
             && let Some((preprocessing, of_pictures)) = preprocessor::read(path, spec.size)?
         {

@@ -6,7 +6,7 @@ use tealight_ops::with_product_precision;
 
 use crate::communicator::ranks::Ranks;
 use crate::error::Result;
-use crate::monitor::early_stopping::{EvaluationVerdict, unknown_metric};
+use crate::monitor::early_stopping::{EvaluationVerdict, METRIC, unknown_metric};
 use crate::observer::{Event, Observers, notify};
 use crate::task::Task;
 use crate::task::evaluate::{evaluate, evaluate_batch};
@@ -46,20 +46,28 @@ pub(crate) fn evaluate_step<T: Task>(
     let metrics = metrics.means();
     let Progress { step, early_stopping, .. } = &mut session.progress;
     notify(observers, &Event::Evaluated { step: *step, split: "validation", metrics: &metrics })?;
+    if let Some(text) = session.task.remark(&metrics) {
+        notify(observers, &Event::Remark { step: *step, text: &text })?;
+    }
     if is_watched {
         notify(observers, &Event::Samples { step: *step, samples: &samples })?;
     }
     if shows_attention {
         notify(observers, &Event::AttentionMaps { step: *step, maps: &maps })?;
     }
-    let metric = &early_stopping.config.metric;
-    let Some(&value) = metrics.get(metric) else {
-        return Err(session.ranks.as_shared_failure(unknown_metric(metric, &metrics)));
+    let value = |key: &str, metric: &str| {
+        let unknown = || session.ranks.as_shared_failure(unknown_metric(key, metric, &metrics));
+        metrics.get(metric).copied().ok_or_else(unknown)
     };
-    let verdict = early_stopping.observe(*step, value);
+    let value_of_stopping = value(METRIC, &early_stopping.config.metric)?;
+    let mut verdict = early_stopping.observe(*step, value_of_stopping);
     if verdict.stops() {
         let (metric, best) = (&*early_stopping.config.metric, early_stopping.state.best);
         notify(observers, &Event::EarlyStopped { step: *step, metric, best })?;
+    }
+    if let Some((metric, direction)) = session.config.checkpoint.best_by()? {
+        let value = value("checkpoint.metric", metric)?;
+        verdict.is_best = session.progress.observe(metric, direction, value);
     }
     Ok(verdict)
 }

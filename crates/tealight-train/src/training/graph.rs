@@ -60,7 +60,7 @@ impl GraphedPass {
         let (inputs, device) = (session.task.inputs(batch), session.params.device());
         let context = PassContext { stream, loss_weight: None, on_final: None };
         let eager = || pass(session, batch, context);
-        if inputs.count == 0 {
+        if inputs.count == 0. {
             return eager();
         }
         match &mut self.state {
@@ -72,7 +72,7 @@ impl GraphedPass {
                     return eager();
                 }
                 let replayed = graph.replay(&tensors, stream)?.clone();
-                let count = inputs.count as f64;
+                let count = inputs.count;
                 let measures = replayed.measures.recounted(replayed.count, count);
                 let n_tokens = session.task.n_tokens(batch);
                 Ok(Pass { measures, count, n_tokens, ..replayed })
@@ -125,7 +125,7 @@ fn capture<T: Task>(
 
 /// 1 / number of items, on the device, where a replay reads it.
 fn loss_weight(inputs: &Inputs<'_>, device: &Device) -> Result<Tensor> {
-    let weight = (1. / inputs.count as f64) as f32;
+    let weight = (1. / inputs.count) as f32;
     Ok(tensor_of(vec![weight], (), device)?)
 }
 

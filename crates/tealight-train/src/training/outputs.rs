@@ -69,10 +69,10 @@ impl<'a, 'o> Outputs<'a, 'o> {
     /// Marks `best` and removes old checkpoints. On rank 0.
     fn mark_and_prune<T: Task>(&self, session: &Session<T>) -> Result<()> {
         let Some(checkpoints) = self.checkpoints else { return Ok(()) };
-        if let Some(best) = session.progress.early_stopping.state.best
-            && checkpoints.contains(best.step)
+        if let Some(step) = session.progress.best_step(&session.config.checkpoint)
+            && checkpoints.contains(step)
         {
-            checkpoints.mark_best(best.step)?;
+            checkpoints.mark_best(step)?;
         }
         checkpoints.prune(session.config.checkpoint.keep_last)?;
         Ok(())

@@ -184,7 +184,7 @@ mod tests {
         }
 
         fn inputs<'a>(&self, _: &'a u64) -> Inputs<'a> {
-            Inputs { tensors: Vec::new(), count: 1 }
+            Inputs { tensors: Vec::new(), count: 1. }
         }
 
         fn loss(&self, (): &(), _: &u64, _: Mode) -> Result<Loss> {

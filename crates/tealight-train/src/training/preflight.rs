@@ -16,7 +16,7 @@ use super::pass::Pass;
 use super::session::Session;
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
-use crate::monitor::early_stopping;
+use crate::monitor::early_stopping::{METRIC, unknown_metric};
 use crate::monitor::gradient_audit::audit;
 use crate::optimizer::schedule::{Constant, ScheduleConfig};
 use crate::task::metrics::scalar;
@@ -72,22 +72,27 @@ impl<T: Task> Session<T> {
         Err(Error::config(["task"], message))
     }
 
-    /// Checks that the task measures the metric of early stopping.
+    /// Checks that the task measures the metrics of early stopping and of the best checkpoint.
     pub fn check_metric(&self) -> Result<()> {
         let Self { config, task, eval_model, .. } = self;
-        let Some(stopping) = &config.training.early_stopping else { return Ok(()) };
+        let stopping = config.training.early_stopping.as_ref().map(|one| (METRIC, &one.metric));
+        let best = config.checkpoint.metric.as_ref().map(|metric| ("checkpoint.metric", metric));
+        let wanted: Vec<(&str, &String)> = stopping.into_iter().chain(best).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
         let batch = task.batch(Split::Validation, 0)?;
         let Evaluated { measures, outputs } = task.evaluate_batch(eval_model, &batch)?;
         let mut metrics = measures.read()?;
         metrics.merge(&task.score(&outputs));
-        if metrics.mean(&stopping.metric).is_none() {
+        if wanted.iter().any(|(_, metric)| metrics.mean(metric).is_none()) {
             metrics.merge(&task.measure(eval_model)?);
         }
         let metrics = metrics.means();
-        if metrics.contains_key(&stopping.metric) {
-            return Ok(());
+        match wanted.into_iter().find(|(_, metric)| !metrics.contains_key(*metric)) {
+            None => Ok(()),
+            Some((key, metric)) => Err(unknown_metric(key, metric, &metrics)),
         }
-        Err(early_stopping::unknown_metric(&stopping.metric, &metrics))
     }
 }
 
@@ -150,6 +155,8 @@ pub fn one_batch<T: Task>(
     config.training.micro_batches = 1;
     config.training.ema_decay = None;
     config.training.early_stopping = None;
+    config.checkpoint.metric = None;
+    config.checkpoint.direction = None;
     let mut session = Session::new(&config, OneBatch(task), device)?;
     if let Some(model) = begins_with {
         session.begin_with(model)?;

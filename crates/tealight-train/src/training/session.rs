@@ -7,10 +7,12 @@ use tealight_model::ParamStore;
 
 use crate::communicator::ranks::Ranks;
 use crate::communicator::transport::{ThroughHost, Transport};
-use crate::config::{RunConfig, TrainingConfig, memory};
+use crate::config::{CheckpointConfig, RunConfig, TrainingConfig, memory};
 use crate::error::{Error, Result};
 use crate::monitor::bad_step::BadStepState;
-use crate::monitor::early_stopping::{self, EarlyStopping, EarlyStoppingState};
+use crate::monitor::early_stopping::{
+    self, Best, BestBy, Direction, EarlyStopping, EarlyStoppingState,
+};
 use crate::optimizer::Optimizer;
 use crate::optimizer::ema::Ema;
 use crate::optimizer::fine_tuning;
@@ -54,6 +56,8 @@ pub struct Progress {
     pub step: u64,
     /// The best evaluation, and the number of evaluations since.
     pub early_stopping: EarlyStopping,
+    /// The best evaluation by `checkpoint.metric`.
+    pub best: Option<BestBy>,
     /// Skipped steps and roll-backs.
     pub bad_step: BadStepState,
 }
@@ -76,7 +80,8 @@ impl<T: Task> Session<T> {
         let optimizer = config.optimizer.build(parameters)?;
         let ema = ema_decay.map(|decay| Ema::new(decay, params.iter().collect()));
         let early_stopping = early_stopping_from(config, EarlyStoppingState::default())?;
-        let progress = Progress { step: 0, early_stopping, bad_step: BadStepState::default() };
+        let bad_step = BadStepState::default();
+        let progress = Progress { step: 0, early_stopping, best: None, bad_step };
         let config = config.clone();
         let (task, ema) = (Arc::new(task), ema.transpose()?);
         let (ranks, shards) = (Ranks::alone(), Shards::Whole);
@@ -121,9 +126,9 @@ impl<T: Task> Session<T> {
             // Without averages in the checkpoint, the error names the first one that is missing.
             ema.load_state(checkpoint.ema.as_ref().unwrap_or(&NamedTensors::new()))?;
         }
-        let CheckpointState { step, early_stopping, bad_step, .. } = checkpoint.state.clone();
+        let CheckpointState { step, early_stopping, best, bad_step, .. } = checkpoint.state.clone();
         let early_stopping = early_stopping_from(&self.config, early_stopping)?;
-        self.progress = Progress { step, early_stopping, bad_step };
+        self.progress = Progress { step, early_stopping, best, bad_step };
         Ok(())
     }
 
@@ -166,6 +171,7 @@ impl<T: Task> Session<T> {
                 step: self.progress.step,
                 seed: self.config.seed,
                 early_stopping: self.progress.early_stopping.state.clone(),
+                best: self.progress.best.clone(),
                 bad_step: self.progress.bad_step.clone(),
             },
         })
@@ -183,6 +189,31 @@ impl<T: Task> Session<T> {
         let targets = variables.iter().map(|(name, variable)| (name.as_str(), variable));
         tensors::assign("model", targets, weights)?;
         Ok(self.params.refresh()?)
+    }
+}
+
+impl Progress {
+    /// The step of the best checkpoint, as `checkpoint` chooses it.
+    pub(crate) fn best_step(&self, checkpoint: &CheckpointConfig) -> Option<u64> {
+        let best = match &checkpoint.metric {
+            None => self.early_stopping.state.best,
+            Some(metric) => {
+                let of_metric = self.best.as_ref().filter(|best| best.metric == *metric);
+                of_metric.map(|best| best.best)
+            }
+        };
+        best.map(|best| best.step)
+    }
+
+    /// Records the value of `metric` at this step; whether it is the best so far.
+    pub(crate) fn observe(&mut self, metric: &str, direction: Direction, value: f64) -> bool {
+        let best = self.best.as_ref().filter(|best| best.metric == metric);
+        let is_best = direction.beats(value, best.map(|best| best.best.value), 0.);
+        if is_best {
+            let best = Best { step: self.step, value };
+            self.best = Some(BestBy { metric: metric.to_owned(), best });
+        }
+        is_best
     }
 }
 

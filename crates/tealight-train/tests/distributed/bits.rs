@@ -114,21 +114,32 @@ fn uneven_counts_weigh_as_in_one_process() -> Result {
     Ok(())
 }
 
-/// A correlation or an F1 needs the predictions of all batches, which the ranks divide among them.
+/// A correlation or an F1 needs the predictions of all batches, which the ranks divide among them; a weighted loss is
+/// divided by the weights of the texts of all ranks.
 #[test]
 fn scores_of_all_predictions_are_those_of_one_process() -> Result {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data");
-    for (objective, file, settings, metric) in [
-        ("regression", "my_ratings.csv", "label='rating'", "spearmanr"),
-        ("labels", "my_labels.jsonl", "label='labels'", "micro_f1"),
-        ("classes", "my_text_pairs.jsonl", "text_pair='text_pair'", "matthews_correlation"),
+    for (objective, weights, file, settings, metric) in [
+        ("regression", "equal", "my_ratings.csv", "label='rating'", "spearmanr"),
+        ("labels", "balanced", "my_labels.jsonl", "label='labels'", "micro_f1"),
+        (
+            "classes",
+            "{kind='listed',weights=[1,3]}",
+            "my_text_pairs.jsonl",
+            "text_pair='text_pair'",
+            "matthews_correlation",
+        ),
     ] {
         // Four texts in a batch of an evaluation.
         let task = format!("task={{kind='classify',objective='{objective}',seq_len=4096}}");
         let path = format!("task.data={{path='{}',{settings}}}", data.join(file).display());
+        let weights = format!("task.class_weights={weights}");
+        let best = format!("checkpoint.metric={metric}");
         let config = four(&[
             &task,
             &path,
+            &weights,
+            &best,
             "task.tokenizer={kind='byte'}",
             "training.early_stopping.metric=loss",
         ])?;

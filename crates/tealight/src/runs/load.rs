@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use candle_core::Device;
 use tealight_train::Session;
+use tealight_train::inference::decision::Decision;
 use tealight_train::run::{RunDirectory, Selection, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
 use tealight_train::task::{Task, TaskContext, TaskVisitor};
@@ -74,7 +75,14 @@ impl Run {
 
     /// The weights of the checkpoint.
     pub(crate) fn weights(&self) -> Result<NamedTensors> {
-        Ok(load_weights(&self.checkpoint, &self.device)?)
+        let mut weights = load_weights(&self.checkpoint, &self.device)?;
+        // What the run has fitted to its own held-out texts is part of the model that other data test.
+        if self.loaded.test.is_some()
+            && let Some(decision) = Decision::read(self.directory.path(), &self.checkpoint)?
+        {
+            decision.fold(&mut weights)?;
+        }
+        Ok(weights)
     }
 
     /// A session with `weights`, which were read from `origin`.

@@ -27,7 +27,10 @@ pub(crate) fn add_scores(
     device: &Device,
 ) -> Result<()> {
     let Some(tested) = loaded.on_test_data()? else { return Ok(()) };
-    let scored = Scored { loaded: &tested, device, weights };
+    // What has been fitted to the held-out split is part of the model that other data test.
+    let mut weights = weights.clone();
+    report.decision.iter().try_for_each(|decision| decision.fold(&mut weights))?;
+    let scored = Scored { loaded: &tested, device, weights: &weights };
     let other = with_task(&tested, device, Some(run), scored).context(TEST_DATA)?;
     let name = tested.test.as_deref().and_then(Path::file_name).unwrap_or_default();
     report.add_test(&name.to_string_lossy(), other);

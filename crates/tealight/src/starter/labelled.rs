@@ -95,6 +95,9 @@ patience = 5                    # training stops after 5 evaluations without imp
 "
 }
 
+/// Texts from which on a tenth is enough to fit a temperature.
+const MIN_CALIBRATED: usize = 1_000;
+
 /// What is learnt from the column of labels.
 fn objective(found: &Labelled) -> Objective {
     match found.target {
@@ -144,18 +147,25 @@ fn task(found: &Labelled, data: &UserData<'_>, seq_len: usize, more: &str) -> St
             "class_weights = \"balanced\"      # the most frequent class has {times} times the texts of the rarest\n"
         )
     };
+    let is_calibrated = objective == Objective::Classes.name() && n >= MIN_CALIBRATED;
+    let calibration = if is_calibrated {
+        "calibration = \"temperature\"     # after training: probabilities are as often right as they say\n"
+    } else {
+        ""
+    };
     format!(
         r#"
 [task]
 kind = "classify"
 objective = "{objective}"           # because the column of labels {because}
 seq_len = {seq_len}                    # tokens; the longest text has {most_words} words. Longer texts are truncated
-{more}{weights}
+{more}{weights}{calibration}
 [task.data]
 path = {path}
 text = {column}
 {pair}label = {label}
 validation = {validation}                # held-out share; or validation_path = "…"
+split = "stratified"            # the same share of each label; texts that are equal stay on one side
 {skip_broken}"#
     )
 }

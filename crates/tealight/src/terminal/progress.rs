@@ -66,6 +66,8 @@ pub(crate) struct ProgressObserver {
     started: Option<(Instant, u64)>,
     /// Time of the last line about a step.
     last: Option<Instant>,
+    /// Whether a remark on an evaluation has been told; it is told once.
+    has_remarked: bool,
 }
 
 const SECONDS_BETWEEN_LINES: f64 = 2.;
@@ -90,6 +92,8 @@ impl Observer for ProgressObserver {
                 }
                 None => self.log_step(report),
             },
+            Event::Remark { .. } if self.has_remarked => return Ok(()),
+            Event::Remark { .. } => self.has_remarked = true,
             // Clears the bar.
             Event::Finished { .. } => self.bar = None,
             _ => {}
@@ -142,6 +146,7 @@ fn describe(event: &Event<'_>) -> Option<String> {
         Event::Evaluated { step, split, metrics } => {
             Some(format!("step {step}  {split}  {}", metrics_line(metrics)))
         }
+        Event::Remark { step, text } => Some(format!("step {step}  {text}")),
         Event::GraphNotCaptured { reason } => Some(format!(
             "`training.cuda_graphs` has no effect: the step cannot be captured as a CUDA graph: {reason}"
         )),

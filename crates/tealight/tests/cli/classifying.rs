@@ -263,9 +263,21 @@ fn others() -> Result<Folder> {
 fn pairs_numbers_and_several_labels_are_learnt_evaluated_and_resumed() -> Result {
     let folder = others()?;
     for (name, metrics, words) in [
-        ("pairs", &["accuracy", "f1", "macro_f1", "matthews_correlation", "nll"][..], "Matthews"),
+        (
+            "pairs",
+            &[
+                "accuracy",
+                "balanced_accuracy",
+                "f1",
+                "macro_f1",
+                "matthews_correlation",
+                "nll",
+                "rarest_f1",
+            ][..],
+            "Matthews",
+        ),
         ("numbers", &["mse", "pearson", "spearmanr"], "Spearman"),
-        ("several", &["accuracy", "micro_f1", "macro_f1", "nll"], "micro F1"),
+        ("several", &["accuracy", "micro_f1", "macro_f1", "nll", "rarest_f1"], "micro F1"),
     ] {
         let run = format!("runs/{name}");
         let summary = folder.read_json(&format!("{run}/summary.json"))?;
@@ -400,8 +412,232 @@ fn a_file_with_a_rare_class_is_trained_with_weights() -> Result {
         folder.read(&format!("runs/{name}/metrics.jsonl"))
     };
     assert_ne!(with("equal", "equal")?, with("balanced", "balanced")?);
-    let several = ["train", "classify.toml", "--set", "task.objective=labels"];
-    folder.refuse(&several, &["`task.class_weights` = \"balanced\" needs classes"])
+    let focal = "task.loss={kind='focal',gamma=1.5}";
+    let args = ["train", "classify.toml", "--name", "focal", "--set", focal];
+    let Outcome { stderr, .. } = folder.succeed(&[&args[..], &short[..4]].concat())?;
+    assert!(stderr.contains("class weights: \"ham\" 0.5"), "{stderr}");
+    let with_focal = folder.read("runs/focal/metrics.jsonl")?;
+    assert_ne!(with_focal, folder.read("runs/balanced/metrics.jsonl")?);
+    let listed = with("listed", "{kind='listed',weights=[1,1]}")?;
+    assert_ne!(listed, folder.read("runs/balanced/metrics.jsonl")?);
+
+    for (settings, parts) in [
+        (
+            ["task.objective=regression", "task.class_weights=balanced"],
+            ["`task.class_weights` = \"balanced\" needs classes", "regression"],
+        ),
+        (
+            ["task.objective=labels", "task.class_weights=effective"],
+            ["`task.class_weights` = \"effective\" needs classes", "labels"],
+        ),
+        (["task.loss.kind=focal", "task.label_smoothing=0.1"], ["\"focal\"", "label smoothing"]),
+        (["task.loss.kind=focal", "task.loss.gamma=-1"], ["`task.loss.gamma` = -1", "negative"]),
+        (
+            ["task.loss.kind=cross_entropy", "task.class_weights={kind='listed',weights=[1]}"],
+            ["is a list of 1", "2 labels: ham, spam"],
+        ),
+        (
+            ["task.loss.kind=cross_entropy", "task.class_weights={kind='listed',weights=[0,1]}"],
+            ["`task.class_weights.weights` = 0", "positive"],
+        ),
+    ] {
+        let args = ["train", "classify.toml", "--set", settings[0], "--set", settings[1]];
+        folder.refuse(&args, &parts)?;
+    }
+    Ok(())
+}
+
+/// A rare class is trained on and held out; a model that has learnt nothing is told from one that has.
+#[test]
+fn a_model_that_is_no_better_than_the_majority_is_named() -> Result {
+    let folder = Folder::new()?;
+    folder.write("texts.toml", TEXTS)?;
+    let label = |n: usize| if n < 3 { "rare" } else { "usual" };
+    let row = |n: usize| format!("{n} words,{}\n", label(n));
+    folder.write("mails.csv", format!("text,label\n{}", (0..60).map(row).collect::<String>()))?;
+    let set = |setting: &'static str| ["--set", setting];
+    let settings = [
+        set("task.data={path='mails.csv',validation=0.1,split='stratified'}"),
+        set("training.evaluate_every=1"),
+        set("optimizer.lr=1e-9"),
+    ];
+    let args = [&["train", "texts.toml", "--steps", "3"][..], &settings.concat()].concat();
+    let Outcome { stdout, stderr, .. } = folder.succeed(&args)?;
+    let remark = "no better than always answering \"usual\": accuracy 0.1429 (0.8571), \
+                  balanced_accuracy 0.5000 (0.5000)";
+    assert_eq!(stderr.matches("no better than always").count(), 1, "{stderr}");
+    assert!(stderr.contains(remark) && stdout.contains(remark), "{stderr}{stdout}");
+    let report = folder.json(&["evaluate", "runs/texts", "--json"])?;
+    assert_eq!(report["no_better_than_majority"], true);
+    for (metric, expected) in [("accuracy", 6. / 7.), ("balanced_accuracy", 0.5), ("rarest_f1", 0.)]
+    {
+        assert_eq!(report[format!("majority_{metric}")], expected, "{metric}");
+    }
+    assert!(report["majority_nll"].is_number(), "{report}");
+
+    // A linear model learns from the texts to train on, and so is not scored on these.
+    assert!(stdout.contains("linear, TF-IDF (53 texts)"), "{stdout}");
+    assert!(report["linear_macro_f1"].is_number(), "{report}");
+    let on_all = folder.json(&["evaluate", "runs/texts", "--data", "mails.csv", "--json"])?;
+    assert!(on_all["majority_nll"].is_number() && on_all["linear_nll"].is_null(), "{on_all}");
+    let easy = easy(&folder)?;
+    assert_eq!(
+        (&easy["no_better_than_majority"], &easy["linear_accuracy"]),
+        (&false.into(), &1.0.into())
+    );
+    Ok(())
+}
+
+/// The report of a run whose data are easy.
+fn easy(folder: &Folder) -> Result<serde_json::Value> {
+    let row = |n: usize| format!("{} {n},{}\n", ["aaa", "zzz"][n % 2], ["first", "last"][n % 2]);
+    folder.write("easy.csv", format!("text,label\n{}", (0..40).map(row).collect::<String>()))?;
+    let data = "task.data={path='easy.csv',validation=0.3,split='stratified'}";
+    folder.succeed(&["train", "texts.toml", "-q", "--name", "easy", "--set", data])?;
+    folder.json(&["evaluate", "runs/easy", "--json"])
+}
+
+/// A temperature is fitted after training, and is part of the model wherever it is used.
+#[test]
+fn probabilities_are_calibrated_in_every_use_of_a_run() -> Result {
+    let folder = Folder::new()?;
+    folder.write("texts.toml", TEXTS)?;
+    // A fifth of the labels is wrong.
+    let row = |n: usize| {
+        let label = ["first", "last"][(n + usize::from(n.is_multiple_of(5))) % 2];
+        format!("{} {n},{label}\n", ["aaa", "zzz"][n % 2])
+    };
+    folder.write("noisy.csv", format!("text,label\n{}", (0..400).map(row).collect::<String>()))?;
+    let train = |name: &'static str, calibration: &'static str| {
+        let data = "task.data={path='noisy.csv',validation=0.3,split='stratified'}";
+        let args = ["train", "texts.toml", "-q", "--name", name, "--set", data, "--set"];
+        folder.succeed(&[&args[..], &[calibration]].concat())
+    };
+    train("plain", "task.calibration=none")?;
+    let shown = train("texts", "task.calibration=temperature")?.stdout;
+    for part in ["as trained", "calibrated", "confidence up to", "the temperature of the other"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    assert!(!folder.path("runs/plain/decision.json").exists());
+    let kept = folder.read_json("runs/texts/decision.json")?;
+    let temperature = kept["temperature"].as_f64().ok_or("a temperature")?;
+    assert_eq!(kept["checkpoint"], "step-000030");
+    let report = folder.json(&["evaluate", "runs/texts", "--json"])?;
+    assert_eq!(report["calibration"]["temperature"], temperature);
+    assert_eq!(report["calibration"]["before"]["nll"], report["nll"]);
+
+    let of = |model: &str, more: &[&str]| -> Result<f64> {
+        let args = [&["classify", model, "aaa 7", "--json"], more].concat();
+        let json = folder.json(&args)?;
+        Ok(json["classified"][0]["probabilities"]["first"].as_f64().ok_or("a probability")?)
+    };
+    let logit = |p: f64| (p / (1. - p)).ln();
+    let (plain, calibrated) = (of("runs/plain", &[])?, of("runs/texts", &[])?);
+    assert!((logit(plain) / temperature - logit(calibrated)).abs() < 1e-5, "{plain}, {calibrated}");
+    assert!((plain - calibrated).abs() > 1e-3, "the temperature {temperature} is no test");
+    folder.succeed(&["export", "runs/texts", "--to", "folder"])?;
+    assert!((of("folder", &[])? - calibrated).abs() < 1e-6);
+    // It is of the last checkpoint.
+    let before = ["--checkpoint", "20"];
+    assert_eq!(of("runs/texts", &before)?, of("runs/plain", &before)?);
+    let on_other_data = |run: &str| -> Result<f64> {
+        let report = folder.json(&["evaluate", run, "--data", "noisy.csv", "--json"])?;
+        Ok(report["nll"].as_f64().ok_or("a loss")?)
+    };
+    assert_eq!(on_other_data("folder")?, on_other_data("runs/texts")?);
+    assert_ne!(on_other_data("runs/plain")?, on_other_data("runs/texts")?);
+
+    folder.write(
+        "runs/texts/decision.json",
+        kept.to_string().replace("temperature\":", "temperature\":-"),
+    )?;
+    folder.refuse(&["classify", "runs/texts", "a"], &["decision.json", "must be positive"])?;
+    let several = ["train", "texts.toml", "--set", "task.objective=labels", "--set"];
+    folder.refuse(
+        &[&several[..], &["task.calibration=temperature"]].concat(),
+        &["`task.calibration` = \"temperature\" needs classes"],
+    )
+}
+
+/// The threshold of a label is chosen after training, and decides wherever the model is used.
+#[test]
+fn a_label_is_given_from_its_threshold_on() -> Result {
+    let folder = folder()?;
+    let threshold = ["--set", "task.threshold='precision=1.0'"];
+    let args = ["train", "texts.toml", "-q", "--set", "optimizer.lr=1e-3"];
+    let shown = folder.succeed(&[&args[..], &threshold].concat())?.stdout;
+    assert!(shown.contains("F1 at 0.5") && shown.contains("thresholds are chosen"), "{shown}");
+    let kept = folder.read_json("runs/texts/decision.json")?;
+    let threshold = kept["thresholds"]["last"].as_f64().ok_or("a threshold")?;
+    let texts: Vec<String> =
+        (0..40).map(|n| format!("{} {n}", ["a", "z"][n % 2].repeat(1 + n / 2 % 5))).collect();
+    let ask = |model: &str| -> Result<serde_json::Value> {
+        let texts = texts.iter().map(String::as_str);
+        let args: Vec<&str> = ["classify", model, "--json"].into_iter().chain(texts).collect();
+        Ok(folder.json(&args)?["classified"].clone())
+    };
+    let answers = ask("runs/texts")?;
+    for one in answers.as_array().ok_or("a list")? {
+        let p = one["probabilities"]["last"].as_f64().ok_or("a probability")?;
+        let is_last = p >= threshold;
+        assert_eq!(one["label"], if is_last { "last" } else { "first" }, "{one}");
+        for score in one["scores"].as_array().ok_or("scores")? {
+            let expected =
+                if score["label"] == "last" { is_last.into() } else { serde_json::Value::Null };
+            assert_eq!(score["accepted"], expected, "{one}");
+        }
+    }
+    folder.succeed(&["export", "runs/texts", "--to", "folder"])?;
+    assert_eq!(folder.read_json("folder/labels.json")?["thresholds"]["last"], threshold);
+    assert_eq!(ask("folder")?, answers);
+
+    let folder = others()?;
+    folder.succeed(&other("several", "chosen", &["--set", "task.threshold=f1"]))?;
+    let kept = folder.read_json("runs/chosen/decision.json")?["thresholds"].clone();
+    assert!(kept["x"].is_number() && kept["y"].is_number(), "{kept}");
+    let json = folder.json(&["classify", "runs/chosen", "aaa 3", "zz 4", "--json"])?;
+    for one in json["classified"].as_array().ok_or("a list")? {
+        let scores = one["scores"].as_array().ok_or("scores")?.iter();
+        let accepted = scores.filter(|score| score["accepted"] == true);
+        let accepted: Vec<_> = accepted.map(|score| score["label"].clone()).collect();
+        assert_eq!(one["labels"], serde_json::Value::Array(accepted), "{one}");
+    }
+    folder.refuse(
+        &other("numbers", "wrong", &["--set", "task.threshold=f1"]),
+        &["`task.threshold` = \"f1\"", "regression"],
+    )?;
+    folder.refuse(
+        &["train", "texts.toml", "--set", "task.threshold=f2"],
+        &["`task.threshold` = \"f2\" must be"],
+    )
+}
+
+/// The best checkpoint is that of the chosen metric in the chosen direction, also of a run that was interrupted.
+#[test]
+fn the_best_checkpoint_is_chosen_by_a_metric_of_its_own() -> Result {
+    let folder = folder()?;
+    let settings = |metric: &'static str, direction: &'static str| {
+        ["training.evaluate_every=5", "checkpoint.select=best", metric, direction]
+            .map(|setting| ["--set", setting])
+            .concat()
+    };
+    let train = |name: &'static str, settings: &[&str], more: &[&str]| {
+        let args = ["train", "texts.toml", "-q", "--name", name];
+        folder.succeed(&[&args[..], settings, more].concat())
+    };
+    let best = |name: &str| folder.read(&format!("runs/{name}/checkpoints/best"));
+    let falling = settings("checkpoint.metric=loss", "checkpoint.direction=max");
+    train("worst", &falling, &[])?;
+    // The loss falls in every evaluation.
+    assert_eq!(best("worst")?, "step-000005\n");
+    train("best", &settings("checkpoint.metric=loss", "checkpoint.every=10"), &[])?;
+    assert_eq!(best("best")?, "step-000030\n");
+    train("halves", &falling, &["--stop-after", "13"])?;
+    train("halves", &falling, &["--resume"])?;
+    let files = ["checkpoints/best", "checkpoints/step-000030/state.json", "report.json"];
+    folder.assert_same(["runs/worst", "runs/halves"], &files)?;
+    let args = ["train", "texts.toml", "--set", "checkpoint.metric=bleu_accuracy"];
+    folder.refuse(&args, &["`checkpoint.metric` = \"bleu_accuracy\": an evaluation gives"])
 }
 
 /// Every metric that an evaluation logs can stop a run, also those over all texts.

@@ -14,7 +14,7 @@ pub use picture_maps::{PictureMaps, Query};
 pub(crate) use preprocessing::MAX_SIZE;
 pub use preprocessing::{Preprocessing, Resize};
 
-use super::labels::{Classified, Labels, Objective};
+use super::labels::{Classified, Labels};
 use super::{check_finite, probabilities};
 use crate::data::images::{Picture, Table};
 use crate::error::{Error, Result};
@@ -82,8 +82,7 @@ impl PictureClassifier<'_> {
         for pictures in pictures.chunks(self.pixels.n_together()) {
             let scores = self.scores(pictures)?;
             check_finite(scores.iter().flatten())?;
-            let of_row =
-                |row: &Vec<f64>| Classified::new(self.labels.names(), Objective::Classes, row);
+            let of_row = |row: &Vec<f64>| Classified::new(self.labels, row);
             classified.extend(scores.iter().map(of_row));
         }
         Ok(classified)

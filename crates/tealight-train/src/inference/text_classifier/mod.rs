@@ -53,14 +53,13 @@ impl TextClassifier<'_> {
             Some(_) => Batching::OneByOne,
             None => Batching::OneLength { max_positions: MAX_TOKENS },
         };
-        let (names, objective) = (self.labels.names(), self.labels.objective());
         let mut classified = vec![None; texts.len()];
         for batch in batching.batches(&lens) {
             let rows: Vec<_> = batch.iter().map(|&at| &tokens[at]).collect();
             let scores = self.scores(&rows)?;
             check_finite(scores.iter().flatten())?;
             for (at, scores) in batch.into_iter().zip(scores) {
-                classified[at] = Some(Classified::new(names, objective, &scores));
+                classified[at] = Some(Classified::new(self.labels, &scores));
             }
         }
         Ok(classified.into_iter().flatten().collect())

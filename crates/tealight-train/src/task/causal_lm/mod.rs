@@ -150,7 +150,7 @@ impl Task for CausalLm {
         let Batch { ids, mask, labels, n_labels } = batch;
         Inputs {
             tensors: [ids, labels].into_iter().chain(mask.tensors()).collect(),
-            count: *n_labels,
+            count: *n_labels as f64,
         }
     }
 

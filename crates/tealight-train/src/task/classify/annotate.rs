@@ -12,7 +12,8 @@ const PREDICTED: &str = "predicted";
 const PROBABILITY: &str = "probability";
 
 /// The rows of the file at `path`, each with the labels in `classified`, in the format of the file: `predicted`, the
-/// `probability` of the likeliest label, and one `probability of LABEL` for each. A regression predicts a number.
+/// `probability` of that label, or of the likeliest if there is none, and one `probability of LABEL` for each. A
+/// regression predicts a number.
 ///
 /// # Errors
 /// If the file cannot be read, has a column of one of these names already, or has another number of rows.
@@ -37,7 +38,9 @@ fn added(objective: Objective, Classified { labels, scores }: &Classified) -> Ad
     if objective == Objective::Regression {
         return vec![(PREDICTED.to_owned(), json!(scores.first().map(|one| one.score)))];
     }
-    let likeliest = scores.first().map(|one| one.score);
+    // A threshold may decide for a label that is not the likeliest.
+    let given = scores.iter().find(|one| labels.first() == Some(&one.label)).or(scores.first());
+    let probability = given.map(|one| one.score);
     let mut by_label: Added = scores
         .iter()
         .map(|one| (format!("{PROBABILITY} of {}", one.label), json!(one.score)))
@@ -46,7 +49,7 @@ fn added(objective: Objective, Classified { labels, scores }: &Classified) -> Ad
     by_label.sort_by(|one, other| one.0.cmp(&other.0));
     let first = [
         (PREDICTED.to_owned(), json!(labels.join(";"))),
-        (PROBABILITY.to_owned(), json!(likeliest)),
+        (PROBABILITY.to_owned(), json!(probability)),
     ];
     first.into_iter().chain(by_label).collect()
 }
@@ -116,7 +119,11 @@ mod tests {
     use crate::inference::labels::Score;
 
     fn one(scores: &[(&str, f64)]) -> Classified {
-        let score = |&(label, score): &(&str, f64)| Score { label: label.to_owned(), score };
+        let score = |&(label, score): &(&str, f64)| Score {
+            label: label.to_owned(),
+            score,
+            accepted: None,
+        };
         Classified {
             labels: vec![scores[0].0.to_owned()],
             scores: scores.iter().map(score).collect(),

@@ -8,7 +8,9 @@ use tealight_model::names::Named as _;
 use tealight_model::{ModelSpec, SpecRecord, names};
 
 use super::file::{Examples, Fields, Wanted, read};
+use super::loss::{ClassWeights, LossConfig};
 use super::remarks::remarks;
+use super::split::SplitBy;
 use crate::checks::{at_most, check, given};
 use crate::data::survey::{Columns, column_names, labelled};
 use crate::data::text::tokenizer::TokenizerConfig;
@@ -18,6 +20,7 @@ use crate::inference::readers::{Readers, TextFields};
 use crate::settings::settings;
 use crate::task::TaskSettings;
 use crate::task::settings::{absolute_path, check_label_smoothing};
+use crate::task::thresholds::Aim;
 
 /// The setting of the texts.
 pub(super) const PATH: &str = "task.data.path";
@@ -44,8 +47,16 @@ settings! {
         /// Probability mass that the loss spreads over all classes, or over both values of a label (Szegedy et al.
         /// 2016).
         pub label_smoothing: f64 = 0.,
-        /// How much the texts of each class count in the loss; under `objective = "classes"` only.
+        /// `[task.loss]`: the loss of classes in training.
+        pub loss: LossConfig = LossConfig::CrossEntropy,
+        /// How much each class counts in the loss; of several labels, how much the texts count that have the label.
         pub class_weights: ClassWeights = ClassWeights::Equal,
+        /// What corrects the probabilities after training; under `objective = "classes"` only.
+        pub calibration: Calibration = Calibration::None,
+        /// Chooses after training the probability from which on a text has a label: `f1` the one of the highest F1,
+        /// `precision=0.9` the lowest at which that precision is reached; one half when absent. Of several labels one
+        /// for each, of two classes one for the second.
+        pub threshold: Option<String> = None,
         /// `[task.data]`: the texts.
         pub data: DataConfig = DataConfig::default(),
         /// `[task.tokenizer]`; it is trained on the training texts unless it comes from a file.
@@ -67,6 +78,8 @@ settings! {
         pub label: String = "label".to_owned(),
         /// The share of the texts that is held out for validation.
         pub validation: f64 = 0.1,
+        /// Which texts that share consists of.
+        pub split: SplitBy = SplitBy::Hashed,
         /// A file of texts for validation, instead of a share.
         pub validation_path: Option<PathBuf> = None,
         /// Leave out rows that are no text with its label, and tell which, instead of ending with an error.
@@ -75,13 +88,13 @@ settings! {
 }
 
 names! {
-    /// How much the texts of each class count in the loss.
-    pub enum ClassWeights {
-        /// Every text counts as much.
-        "equal" => Equal,
-        /// Every class counts as much: a text of it counts n / (k · n_c), for n texts to train on, k classes, and n_c
-        /// texts of the class (King and Zeng 2001).
-        "balanced" => Balanced,
+    /// What corrects the probabilities of a classifier after training, fitted to the held-out texts.
+    pub enum Calibration {
+        /// Nothing.
+        "none" => None,
+        /// A number that divides the logits, so that predictions of 90 % are right nine times in ten (Guo et al. 2017).
+        /// No predicted class changes.
+        "temperature" => Temperature,
     }
 }
 
@@ -131,13 +144,24 @@ impl TaskSettings for Config {
         at_most("task.n_token_types", n_token_types as u64, MAX_SEQ_LEN)?;
         check_label_smoothing(label_smoothing)?;
         self.check_labels()?;
-        if self.class_weights != ClassWeights::Equal && self.objective != Objective::Classes {
+        self.class_weights.validate(self.objective)?;
+        self.loss.validate(self.objective, label_smoothing)?;
+        if self.calibration != Calibration::None && self.objective != Objective::Classes {
             let message = format!(
-                "`task.class_weights` = \"{}\" needs classes, and `task.objective` = \"{}\" learns none",
-                self.class_weights.name(),
+                "`task.calibration` = \"{}\" needs classes, and `task.objective` = \"{}\" learns none",
+                self.calibration.name(),
                 self.objective.name()
             );
-            return Err(Error::config(["task.class_weights", "task.objective"], message));
+            return Err(Error::config(["task.calibration", "task.objective"], message));
+        }
+        if let Some(threshold) = &self.threshold {
+            Aim::parse(threshold)?;
+            if self.objective == Objective::Regression {
+                let message = format!(
+                    "`task.threshold` = \"{threshold}\" chooses a probability, and `task.objective` = \"regression\" has none"
+                );
+                return Err(Error::config(["task.threshold", "task.objective"], message));
+            }
         }
         let DataConfig { validation, ref path, .. } = self.data;
         given(

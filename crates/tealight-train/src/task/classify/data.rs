@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rayon::prelude::*;
-use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, DataConfig, PATH};
 use super::file::{Example, Examples, Label, listed, read};
+use super::linear::Texts;
 use super::remarks::{counted, counts, remarks};
 use crate::data::DataFile;
 use crate::data::fingerprint::fnv_1a;
@@ -49,6 +49,8 @@ pub(super) struct Data {
     pub(super) files: Vec<DataFile>,
     /// What a user should know about the texts, a line each.
     pub(super) remarks: Vec<String>,
+    /// What the linear baseline reads, if it is trained on other texts than it is scored on, and learns classes.
+    pub(super) texts: Option<Texts>,
 }
 
 impl Data {
@@ -62,28 +64,28 @@ impl Data {
         let DataConfig { path, validation_path, .. } = &config.data;
         let Examples { all, mut notes } = read(PATH, path, config.wanted())?;
         let mut files = vec![data_file(PATH, path, &all)];
-        let (train, validation) = match validation_path {
+        let [train, validation] = match validation_path {
             Some(other) => {
                 must_differ(path, other)?;
                 let held_out = read(VALIDATION_PATH, other, config.wanted())?;
                 files.push(data_file(VALIDATION_PATH, other, &held_out.all));
-                notes.extend(
-                    held_out
-                        .notes
-                        .into_iter()
-                        .filter(|note| !notes.contains(note))
-                        .collect::<Vec<_>>(),
-                );
-                (all, held_out.all)
+                let mut others = held_out.notes;
+                others.retain(|note| !notes.contains(note));
+                notes.extend(others);
+                [all, held_out.all]
             }
-            None => split(all, config.data.validation, seed)?,
+            None => split(&config.data, all, seed)?,
         };
         let labels = labels(config, &train)?;
         let unknown = if config.labels.is_some() { NOT_LISTED } else { NOT_TRAINED };
         check_labels(&labels, &validation, unknown)?;
         check_labels(&labels, &train, unknown)?;
         notes.extend(remarks(&train, &validation));
-        Self::encoded(config, seq_len, kept, labels, Splits { train, validation }, files, notes)
+        let learns_classes = config.objective == Objective::Classes;
+        let texts = learns_classes.then(|| Texts::new(&train));
+        let splits = Splits { train, validation };
+        let data = Self::encoded(config, seq_len, kept, labels, splits, files)?;
+        Ok(Self { remarks: notes, texts, ..data })
     }
 
     /// Reads the file of the training texts to test a trained model on: all of them are held out. Its labels and its
@@ -99,10 +101,11 @@ impl Data {
         check_labels(&labels, &all, "the model does not know the label")?;
         // The baselines, which learn from the training texts, learn from these.
         let splits = Splits { train: all.clone(), validation: all };
-        Self::encoded(config, seq_len, kept, labels, splits, files, notes)
+        let data = Self::encoded(config, seq_len, kept, labels, splits, files)?;
+        Ok(Self { remarks: notes, ..data })
     }
 
-    /// Encodes the texts of both splits, whose labels are known.
+    /// Encodes the texts of both splits, whose labels are known; there are no remarks on them.
     fn encoded(
         config: &Config,
         seq_len: usize,
@@ -110,7 +113,6 @@ impl Data {
         labels: Labels,
         Splits { train, validation }: Splits,
         mut files: Vec<DataFile>,
-        remarks: Vec<String>,
     ) -> Result<Self> {
         let texts =
             train.iter().flat_map(|one| [Some(&one.text.text), one.text.text_pair.as_ref()]);
@@ -130,8 +132,8 @@ impl Data {
         let mut held_out: Vec<_> = items(&validation)?.into_iter().zip(validation).collect();
         held_out.sort_by_key(|(item, _)| std::cmp::Reverse(item.tokens.ids.len()));
         let (validation, held_out) = held_out.into_iter().unzip();
-        let train = items(&train)?;
-        Ok(Self { train, validation, held_out, labels, encoder, files, remarks })
+        let (train, remarks) = (items(&train)?, Vec::new());
+        Ok(Self { train, validation, held_out, labels, encoder, files, remarks, texts: None })
     }
 }
 
@@ -191,17 +193,10 @@ fn data_file(key: &str, path: &Path, examples: &[Example]) -> DataFile {
     DataFile::new(key, path, fnv_1a(bytes))
 }
 
-/// Splits by a hash of the text, so that a text is in one split only, however often it occurs; a pair by that of
-/// both.
-fn split(examples: Vec<Example>, share: f64, seed: u64) -> Result<(Vec<Example>, Vec<Example>)> {
-    let stream = Stream::new(seed, Purpose::Data).fork_name("classify");
-    let n = examples.len();
-    let is_held_out = |one: &Example| {
-        let of_first = stream.fork_name(&one.text.text);
-        let of_both = one.text.text_pair.as_ref().map(|pair| of_first.fork_name(pair));
-        of_both.unwrap_or(of_first).uniform(0) < share
-    };
-    let (validation, train): (Vec<_>, Vec<_>) = examples.into_iter().partition(is_held_out);
+/// Splits by `task.data.split`.
+fn split(data: &DataConfig, examples: Vec<Example>, seed: u64) -> Result<[Vec<Example>; 2]> {
+    let (share, n) = (data.validation, examples.len());
+    let (train, validation) = data.split.split(examples, share, seed);
     if train.is_empty() || validation.is_empty() {
         let message = format!(
             "`{VALIDATION}` = {share} leaves {} of {n} texts to train on and {} for validation",
@@ -210,7 +205,7 @@ fn split(examples: Vec<Example>, share: f64, seed: u64) -> Result<(Vec<Example>,
         );
         return Err(Error::config([VALIDATION], message));
     }
-    Ok((train, validation))
+    Ok([train, validation])
 }
 
 /// What is wrong with a label of which there is no output.

@@ -13,8 +13,11 @@ mod batch;
 mod config;
 mod data;
 mod file;
+mod linear;
+mod loss;
 mod remarks;
 mod report;
+mod split;
 
 use std::collections::BTreeMap;
 
@@ -27,20 +30,22 @@ use tealight_model::{Mode, ModelConfig, ParamStore};
 pub use crate::inference::text_classifier::Text;
 pub use annotate::annotated;
 pub use batch::Batch;
-use batch::Weights;
-pub use config::{ClassWeights, Config, DataConfig};
+pub use config::{Calibration, Config, DataConfig};
 pub use file::{Example, Label, texts};
+pub use loss::{ClassWeights, EffectiveConfig, FocalConfig, ListedConfig, LossConfig};
+pub use split::SplitBy;
 
 use crate::data::text::tokenizer::Specials;
 use crate::data::{DataFile, ShuffledOrder, Split};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inference::attention_map::AttentionMap;
-use crate::inference::labels::{Classified, Labels};
+use crate::inference::labels::{Classified, Labels, Objective};
 use crate::inference::text_classifier::{MAX_TOKENS, TextClassifier};
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Metrics, by_name};
 use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
+use crate::task::scores::Frequencies;
 use crate::task::text::embedding_rows;
 use crate::task::{
     Evaluated, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
@@ -54,7 +59,9 @@ pub struct Classify {
     data: Data,
     /// The order of the training texts.
     order: ShuffledOrder,
-    /// By class; `None` if all texts count as much.
+    /// How often each class, or each of several labels, occurs.
+    frequencies: Frequencies,
+    /// By label; `None` if all texts count as much.
     class_weights: Option<Vec<f32>>,
     /// Rows of the token embedding.
     vocab_size: usize,
@@ -62,6 +69,8 @@ pub struct Classify {
     /// The length that the attention of the model requires.
     required_len: Option<usize>,
     device: Device,
+    /// Whether a trained model is tested.
+    is_test: bool,
 }
 
 impl TaskKind for Config {
@@ -83,35 +92,34 @@ impl TaskKind for Config {
         };
         let vocab_size = embedding_rows(&data.encoder.tokenizer, self.vocab_size)?;
         let order = ShuffledOrder::new(seed, data.train.len());
-        let class_weights = match self.class_weights {
-            ClassWeights::Equal => None,
-            ClassWeights::Balanced => Some(balanced(&data)),
+        let classes = |items: &[Item]| -> Vec<usize> {
+            items.iter().flat_map(|item| item.target.classes()).collect()
         };
+        let n_classes = data.labels.names().len();
+        let frequencies =
+            Frequencies::new(n_classes, classes(&data.train), classes(&data.validation));
+        if let (Some(aim), Objective::Classes, 3..) = (&self.threshold, self.objective, n_classes) {
+            let message = format!(
+                "`task.threshold` = \"{aim}\" decides between two classes, and there are {n_classes}"
+            );
+            return Err(Error::config(["task.threshold"], message));
+        }
+        let class_weights =
+            self.class_weights.by_label(&data.labels, &frequencies.trained, data.train.len())?;
         let (config, device) = (self.clone(), device.clone());
         Ok(Classify {
             config,
             data,
             order,
+            frequencies,
             class_weights,
             vocab_size,
             batch_size,
             required_len,
             device,
+            is_test: test.is_some(),
         })
     }
-}
-
-/// n / (k · n_c) for each class c; 1 for one of which there is no text.
-fn balanced(data: &Data) -> Vec<f32> {
-    let mut counts = vec![0_u32; data.labels.names().len()];
-    for item in &data.train {
-        if let Target::Class(class) = item.target {
-            counts[class as usize] += 1;
-        }
-    }
-    let (n, k) = (data.train.len() as f64, counts.len() as f64);
-    let weight = |&n_c: &u32| if n_c == 0 { 1. } else { (n / (k * f64::from(n_c))) as f32 };
-    counts.iter().map(weight).collect()
 }
 
 /// The most tokens of a text.
@@ -212,12 +220,16 @@ impl Task for Classify {
                 let places = self.order.examples(first, self.batch_size);
                 let items: Vec<Item> = places.into_iter().map(|at| train[at].clone()).collect();
                 let batch = self.batch_of(&items)?;
-                match &self.class_weights {
-                    Some(by_class) => {
-                        let label_smoothing = self.config.label_smoothing;
-                        batch.weighted(&items, Weights { by_class, label_smoothing })
+                match (&self.config.loss, &self.class_weights) {
+                    (LossConfig::Focal(FocalConfig { gamma }), weights) => {
+                        let equal = || vec![1.; self.labels().names().len()];
+                        let by_class = weights.clone().unwrap_or_else(equal);
+                        batch.focal(&items, &by_class, *gamma)
                     }
-                    None => Ok(batch),
+                    (LossConfig::CrossEntropy, Some(by_label)) => {
+                        batch.weighted(&items, by_label, self.config.label_smoothing)
+                    }
+                    (LossConfig::CrossEntropy, None) => Ok(batch),
                 }
             }
             Split::Validation => {
@@ -284,10 +296,14 @@ impl Task for Classify {
 
     fn score(&self, outputs: &[f64]) -> Metrics {
         let mut metrics = Metrics::default();
-        for (name, value) in report::of_outputs(&self.data.validation, self.labels(), outputs) {
+        for (name, value) in report::of_outputs(self, outputs) {
             metrics.add(name, value, 1.);
         }
         metrics
+    }
+
+    fn remark(&self, metrics: &BTreeMap<String, f64>) -> Option<String> {
+        report::remark(self, metrics)
     }
 }
 
@@ -312,7 +328,13 @@ impl RegisteredTask for Classify {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.data.remarks.clone()
+        let weights = self.class_weights.iter().map(|weights| {
+            let labels = self.labels().names().iter().zip(weights);
+            let labels =
+                labels.map(|(label, weight)| format!("\"{}\" {weight:.4}", label.escape_debug()));
+            format!("class weights: {}", labels.collect::<Vec<_>>().join(", "))
+        });
+        self.data.remarks.iter().cloned().chain(weights).collect()
     }
 
     fn kept_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>> {

@@ -126,7 +126,7 @@ impl Shares {
 impl Batch {
     pub(super) fn inputs(&self) -> Inputs<'_> {
         let tensors = [&self.pictures, &self.labels].into_iter().chain(&self.targets);
-        Inputs { tensors: tensors.collect(), count: self.labels.elem_count() }
+        Inputs { tensors: tensors.collect(), count: self.labels.elem_count() as f64 }
     }
 
     /// Cross-entropy and accuracy of `logits (batch, n_classes)`.

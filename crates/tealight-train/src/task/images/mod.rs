@@ -30,11 +30,16 @@ use crate::error::{Error, Result};
 use crate::inference::attention_map::AttentionMap;
 use crate::inference::image_classifier::{PictureClassifier, Pixels};
 use crate::inference::labels::{Labels, Objective};
+use crate::inference::values;
+use crate::task::batch::likeliest as most_likely;
 use crate::task::context::TaskContext;
-use crate::task::metrics::by_name;
+use crate::task::metrics::{Metrics, by_name};
 use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
-use crate::task::{Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings};
+use crate::task::scores::{Frequencies, confusion, of_classes};
+use crate::task::{
+    Evaluated, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
+};
 use batch::Batches;
 
 /// The task: pictures and their classes.
@@ -45,6 +50,8 @@ pub struct Images {
     preprocessing: Preprocessing,
     batches: Batches,
     pictures: Pictures,
+    /// How often each class occurs.
+    frequencies: Frequencies,
     /// The order of the pictures in training.
     order: ShuffledOrder,
     /// How pictures are changed in training.
@@ -88,8 +95,16 @@ impl TaskKind for Config {
         let spec = spec(self, &labels, &preprocessing);
         // Patches that do not fit are refused when the model is built.
         let n_positions = spec.grid(model).map_or(0, |grid| grid.n_tokens());
+        let frequencies = {
+            let classes = |split| {
+                (0..pictures.n(split)).map(|at| pictures.at(split, at).class as usize).collect()
+            };
+            let [train, held_out]: [Vec<usize>; 2] = [Split::Train, Split::Validation].map(classes);
+            Frequencies::new(labels.names().len(), train, held_out)
+        };
         Ok(Images {
             config: self.clone(),
+            frequencies,
             labels,
             preprocessing,
             batches,
@@ -249,6 +264,28 @@ impl Task for Images {
     fn loss(&self, model: &ImageClassifier, batch: &Batch, mode: Mode) -> Result<Loss> {
         let smoothing = if mode == Mode::Eval { 0. } else { self.config.label_smoothing };
         batch.loss(&model.forward(&batch.pictures, mode)?, smoothing)
+    }
+
+    fn evaluate_batch(&self, model: &ImageClassifier, batch: &Batch) -> Result<Evaluated> {
+        let logits = model.forward(&batch.pictures, Mode::Eval)?;
+        let outputs = values(&logits)?.iter().map(|row| most_likely(row) as f64).collect();
+        Ok(Evaluated { measures: batch.loss(&logits, 0.)?.measures(), outputs })
+    }
+
+    fn score(&self, outputs: &[f64]) -> Metrics {
+        let n = self.n_of(Split::Validation);
+        let classes = (0..n).map(|at| self.pictures.at(Split::Validation, at).class as usize);
+        let predicted = outputs.iter().map(|&class| class as usize);
+        let confusion = confusion(self.labels.names().len(), classes.zip(predicted));
+        let mut metrics = Metrics::default();
+        for (name, value) in of_classes(&confusion, self.frequencies.rarest()) {
+            metrics.add(name, value, 1.);
+        }
+        metrics
+    }
+
+    fn remark(&self, metrics: &BTreeMap<String, f64>) -> Option<String> {
+        self.frequencies.no_better(metrics, self.labels.names())
     }
 
     fn attention_maps(&self, model: &ImageClassifier) -> Result<Vec<AttentionMap>> {

@@ -14,7 +14,7 @@ use crate::task::batch::likeliest;
 use crate::task::report::Report;
 use crate::task::report::classes::{Items, Mistake};
 use crate::task::report::reference::Predictor;
-use crate::task::scores::{confusion, macro_f1_of_classes};
+use crate::task::scores::{confusion, of_classes};
 use crate::task::table::thousands;
 
 /// Classes from which on the top-5 accuracy is told.
@@ -23,8 +23,8 @@ const COLUMNS: [(&str, &str); 3] =
     [("accuracy", "accuracy"), ("nll", "NLL"), ("top_5_accuracy", "top 5")];
 
 /// The scores on the held-out pictures: the share of those whose class is predicted or, of ten classes and more, among
-/// the five likeliest; the cross-entropy in nats; the unweighted mean of the F1 of all classes. The majority predicts
-/// the frequencies of the classes in training. The limit is known where pictures are drawn.
+/// the five likeliest; the cross-entropy in nats; the scores of [`of_classes`]. The majority predicts the frequencies
+/// of the classes in training. The limit is known where pictures are drawn.
 pub(super) fn report(task: &Images, model: &ImageClassifier) -> Result<Report> {
     let names = task.labels().names();
     let mut rows = Vec::new();
@@ -39,7 +39,6 @@ pub(super) fn report(task: &Images, model: &ImageClassifier) -> Result<Report> {
     let confusion = confusion(names.len(), classes.iter().copied().zip(predicted));
     let [accuracy, nll] = scores(&rows, &classes);
     let top_5 = (names.len() >= MIN_TOP_5).then(|| ("top_5_accuracy", top_5(&rows, &classes)));
-    let majority = vec![frequencies(task, names.len()); rows.len()];
     let mistakes = Mistake::all(rows.iter().map(Vec::as_slice).zip(classes.iter().copied()));
     let item = |&Mistake { index, .. }: &Mistake| {
         let name = task.held_out(index).map_or("", |(_, name, _)| name);
@@ -47,10 +46,10 @@ pub(super) fn report(task: &Images, model: &ImageClassifier) -> Result<Report> {
     };
 
     let mut report = Report::new(if top_5.is_some() { &COLUMNS } else { &COLUMNS[..2] });
-    let macro_f1 = ("macro_f1", macro_f1_of_classes(&confusion));
-    report.model([accuracy].into_iter().chain(top_5).chain([nll, macro_f1]));
+    let others = of_classes(&confusion, task.frequencies.rarest());
+    report.model([accuracy].into_iter().chain(top_5).chain([nll]).chain(others));
     let error = report.standard_error("accuracy", rows.len());
-    report.row(Predictor::Majority, "majority", scores(&majority, &classes));
+    report.row(Predictor::Majority, "majority", task.frequencies.scores_of_majority());
     if let Some(limit) = limit(task, rows.len()) {
         report.row(Predictor::Bayes, "Bayes limit", scores(&limit, &classes));
     }
@@ -59,6 +58,8 @@ pub(super) fn report(task: &Images, model: &ImageClassifier) -> Result<Report> {
     let n = thousands(rows.len() as u64);
     report.footnote =
         format!("over {n} pictures held out; standard error of the accuracy {error:.4}");
+    let remark = task.remark(&report.metrics);
+    report.add_remark(remark);
     report.illustrations = task.illustrations(confusion, &mistakes);
     Ok(report)
 }
@@ -72,19 +73,6 @@ fn scores(rows: &[Vec<f64>], classes: &[usize]) -> [(&'static str, f64); 2] {
         nll -= row[class].ln();
     }
     [("accuracy", right / n), ("nll", nll / n)]
-}
-
-/// The share of each class among the pictures to train on. One of which there is none counts as half a picture.
-fn frequencies(task: &Images, n_classes: usize) -> Vec<f64> {
-    let mut counts = vec![0.; n_classes];
-    for at in 0..task.pictures.n(Split::Train) {
-        counts[task.pictures.at(Split::Train, at).class as usize] += 1.;
-    }
-    for count in &mut counts {
-        *count = f64::max(*count, 0.5);
-    }
-    let total: f64 = counts.iter().sum();
-    counts.into_iter().map(|count| count / total).collect()
 }
 
 /// The true distribution of the class of each held-out picture, where they are drawn.

@@ -222,7 +222,7 @@ impl Task for MaskedLm {
     fn inputs<'a>(&self, batch: &'a Batch) -> Inputs<'a> {
         let Batch { ids, mask, positions, labels, n_masked, .. } = batch;
         let tensors = [ids, positions, labels].into_iter().chain(mask.tensors());
-        Inputs { tensors: tensors.collect(), count: *n_masked }
+        Inputs { tensors: tensors.collect(), count: *n_masked as f64 }
     }
 
     fn loss(&self, model: &Model, batch: &Batch, mode: Mode) -> Result<Loss> {

@@ -27,6 +27,7 @@ use serde_json::{Map, Value, json};
 
 pub use reference::{Predictor, ReferenceScore};
 
+use crate::inference::decision::Decision;
 use crate::task::illustration::Illustration;
 use crate::task::table::{Table, thousands};
 
@@ -51,6 +52,8 @@ pub struct Report {
     pub values: Map<String, Value>,
     /// The numbers by which runs are compared.
     pub metrics: BTreeMap<String, f64>,
+    /// What is fitted to the probabilities of the model, for its run to keep.
+    pub decision: Option<Decision>,
     /// Drawings with the names of their files.
     pub illustrations: Vec<(&'static str, Illustration)>,
 }
@@ -122,6 +125,14 @@ impl Report {
         error
     }
 
+    /// Adds the remark that the model is no better than the majority, if it is not, below the footnote; to JSON whether
+    /// it is.
+    pub(super) fn add_remark(&mut self, remark: Option<String>) {
+        self.value("no_better_than_majority", remark.is_some());
+        let lines = [std::mem::take(&mut self.footnote)].into_iter().chain(remark);
+        self.footnote = lines.collect::<Vec<_>>().join("\n");
+    }
+
     /// Adds a table or a text of whole lines below the rows.
     pub(super) fn section(&mut self, text: &impl ToString) {
         self.sections.push(text.to_string());
@@ -135,14 +146,20 @@ impl Report {
         columns: &[(&str, &str)],
         n_shown: usize,
     ) {
-        if !list.is_empty() {
-            let mut table = Table::new(columns.iter().map(|(heading, _)| *heading));
-            for item in list.iter().take(n_shown) {
-                table.row(columns.iter().map(|(_, key)| cell(key, &item[key])));
-            }
-            self.section(&table);
-        }
+        self.table(&list[..n_shown.min(list.len())], columns);
         self.value(name, list);
+    }
+
+    /// Adds a table of objects below the rows, with these headings and keys; nothing of none.
+    pub(super) fn table(&mut self, objects: &[Value], columns: &[(&str, &str)]) {
+        if objects.is_empty() {
+            return;
+        }
+        let mut table = Table::new(columns.iter().map(|(heading, _)| *heading));
+        for object in objects {
+            table.row(columns.iter().map(|(_, key)| cell(key, &object[key])));
+        }
+        self.section(&table);
     }
 }
 

@@ -170,7 +170,7 @@ impl Task for Seq2Seq {
         let masks = source_mask.tensors().chain(target_mask.tensors());
         Inputs {
             tensors: [source, target, labels].into_iter().chain(masks).collect(),
-            count: *n_labels,
+            count: *n_labels as f64,
         }
     }
 

@@ -141,7 +141,7 @@ impl Task for Weather {
     }
 
     fn inputs<'a>(&self, Batch { inputs, labels }: &'a Batch) -> Inputs<'a> {
-        Inputs { tensors: vec![inputs, labels], count: labels.elem_count() }
+        Inputs { tensors: vec![inputs, labels], count: labels.elem_count() as f64 }
     }
 
     fn loss(&self, model: &Forecaster, batch: &Batch, mode: Mode) -> Result<Loss> {

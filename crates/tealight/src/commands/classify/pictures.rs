@@ -52,7 +52,7 @@ fn as_text(paths: &[PathBuf], scores: &[Vec<Score>]) -> String {
     let mut text = String::new();
     for (path, scores) in paths.iter().zip(scores) {
         write!(text, "{path:<width$}").expect("invariant: a String grows");
-        for Score { label, score } in scores {
+        for Score { label, score, .. } in scores {
             let percent = 100. * score;
             write!(text, "   {label} {percent:.1} %").expect("invariant: a String grows");
         }

@@ -25,6 +25,10 @@ const HEADINGS: &[&str] = &[
     "[task] read_out",
     "[task] read_out (classify, images)",
     "[task] objective (classify)",
+    "[task.data] split (classify)",
+    "[task.loss] kind",
+    "[task.class_weights] kind",
+    "[task] calibration",
     "[task.corpus] kind",
     "[task.corpus] documents (files)",
     "[task.corpus] language (diary)",
@@ -57,6 +61,7 @@ const HEADINGS: &[&str] = &[
     "[schedule] kind",
     "[training.early_stopping] direction",
     "[checkpoint] select",
+    "[checkpoint] direction",
 ];
 
 fn all_kinds() -> Result<String> {

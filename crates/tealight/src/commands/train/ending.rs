@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tealight_ops::with_product_precision;
 use tealight_train::config::RunConfig;
+use tealight_train::inference::decision;
 use tealight_train::monitor::bad_step::BadStep;
 use tealight_train::run::{RunDirectory, load_weights};
 use tealight_train::storage::files::{replace, to_json};
@@ -148,6 +149,9 @@ impl Training<'_> {
         let path = directory.path();
         let file = path.join("report.json");
         replace(&file, &to_json(&file, &report.values)?)?;
+        if let Some(decision) = &report.decision {
+            replace(&path.join(decision::FILE), &decision.file(&checkpoint)?)?;
+        }
         Summary::write(session, directory, &report.metrics, first_step)?;
         if !self.args.json {
             print(&report.to_string())?;

@@ -3,43 +3,48 @@
 use serde_json::json;
 use tealight_model::models::classifier::Classifier;
 
-use super::super::Classify;
 use super::super::data::Item;
 use super::super::file::Example;
-use super::held_out;
+use super::super::{Calibration, Classify};
+use super::{add_thresholds, held_out};
 use crate::error::Result;
-use crate::inference::probabilities;
+use crate::inference::decision::Decision;
+use crate::inference::{probabilities, values};
+use crate::task::Task as _;
 use crate::task::batch::likeliest;
+use crate::task::calibration::{Calibrated, Judged, Reliability};
 use crate::task::report::Report;
 use crate::task::report::classes::{Items, Mistake};
 use crate::task::report::reference::Predictor;
-use crate::task::scores::{Counts, confusion, macro_f1_of_classes, matthews};
+use crate::task::scores::{Frequencies, accuracy, confusion, of_classes};
 use crate::task::table::thousands;
 
 /// Characters of the text of a mistake.
 const MAX_TEXT: usize = 300;
-const COLUMNS: [(&str, &str); 5] = [
+const COLUMNS: [(&str, &str); 6] = [
     ("accuracy", "accuracy"),
+    ("balanced_accuracy", "balanced"),
     ("f1", "F1"),
     ("macro_f1", "macro F1"),
     ("matthews_correlation", "Matthews"),
     ("nll", "NLL"),
 ];
 
-/// The scores on the held-out texts: the share of those whose class is predicted, the scores of [`of_confusion`], and
-/// the cross-entropy in nats.
+/// The scores on the held-out texts: the share of those whose class is predicted, the scores of [`of_classes`], and the
+/// cross-entropy in nats. The majority predicts the frequencies of the classes in training. The linear model is there
+/// if it can be trained on other texts than it is scored on.
 pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
     let names = task.labels().names();
-    let held_out = held_out(task, model, probabilities)?;
-    let nll: f64 = held_out.iter().map(|(item, row)| -row[item.target.class()].ln()).sum();
-    let pairs = held_out.iter().map(|(item, row)| (item.target.class(), likeliest(row)));
-    let confusion = confusion(names.len(), pairs);
-    let counts = Counts::of_classes(&confusion);
-    let right: u64 = counts.iter().map(|class| class.found).sum();
-    let majority = counts.get(majority(&task.data.train, names.len()));
-    let share = |n: u64| n as f64 / held_out.len() as f64;
-    let (accuracy, nll) = (share(right), nll / held_out.len() as f64);
-    let mistakes = held_out.iter().map(|(item, row)| (&row[..], item.target.class()));
+    let (items, (logits, held_out)): (Vec<_>, (Vec<_>, Vec<_>)) =
+        held_out(task, model, |logits| {
+            Ok(values(logits)?.into_iter().zip(probabilities(logits)?).collect())
+        })?
+        .into_iter()
+        .unzip();
+    let classes: Vec<usize> = items.iter().map(|item| item.target.class()).collect();
+    let rows = held_out.iter().map(Vec::as_slice);
+    let (confusion, of_model) = scores(task, rows);
+    let mistakes = held_out.iter().map(Vec::as_slice).zip(classes.iter().copied());
     let item = |mistake: &Mistake| {
         let Example { text, origin, .. } = &task.data.held_out[mistake.index];
         let both = [Some(&text.text), text.text_pair.as_ref()].into_iter().flatten();
@@ -51,47 +56,75 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
     };
 
     let mut report = Report::new(&COLUMNS);
-    report.model(
-        [("accuracy", accuracy)].into_iter().chain(of_confusion(&confusion)).chain([("nll", nll)]),
-    );
-    let majority = share(majority.map_or(0, Counts::n_given));
-    report.row(Predictor::Majority, "majority", [("accuracy", majority)]);
+    report.model(of_model);
+    report.row(Predictor::Majority, "majority", task.frequencies.scores_of_majority());
+    if let Some(texts) = &task.data.texts {
+        let class_of = |at: usize| task.data.train[at].target.class();
+        let weights = task.class_weights.as_deref();
+        let linear = texts.predict(names.len(), class_of, weights, &task.data.held_out);
+        let (_, of_linear) = scores(task, linear.probabilities.iter().map(Vec::as_slice));
+        let [n, of] = [linear.n_texts, task.data.train.len()].map(|n| thousands(n as u64));
+        let drawn = if n == of { n } else { format!("{n} of {of}") };
+        let name = format!("linear, TF-IDF ({drawn} texts)");
+        report.row(Predictor::Linear, name, of_linear);
+        report.value("linear_texts", linear.n_texts);
+    }
     let error = report.standard_error("accuracy", held_out.len());
     report.value("n_texts", held_out.len());
     report.classes(Items::Texts, names, &confusion, &Mistake::all(mistakes), item)?;
+    let judged: Vec<_> = logits.iter().map(Vec::as_slice).zip(classes.iter().copied()).collect();
+    let temperature = add_calibration(task, &judged, &mut report);
+    if let [_, second] = names {
+        let probability = |row: &[f64]| 1. / (1. + ((row[0] - row[1]) / temperature).exp());
+        let texts = judged.iter().map(|&(row, class)| (probability(row), class == 1)).collect();
+        add_thresholds(task, &[(second, texts)], &mut report)?;
+    }
     let n = thousands(held_out.len() as u64);
     report.footnote = format!("over {n} texts held out; standard error of the accuracy {error:.4}");
+    let remark = task.remark(&report.metrics);
+    report.add_remark(remark);
     Ok(report)
 }
 
-/// The F1 of the second of two labels, nothing of more; the unweighted mean of the F1 of all labels; the correlation of
-/// predictions and classes.
-fn of_confusion(confusion: &[Vec<u64>]) -> Vec<(&'static str, f64)> {
-    let counts = Counts::of_classes(confusion);
-    let f1 = if let [_, second] = &counts[..] { Some(("f1", second.f1())) } else { None };
-    let others = [
-        ("macro_f1", macro_f1_of_classes(confusion)),
-        ("matthews_correlation", matthews(confusion)),
-    ];
-    f1.into_iter().chain(others).collect()
+/// Calibrates the probabilities of the held-out texts, if that is asked for and others have been trained on: what
+/// divides the logits.
+fn add_calibration(task: &Classify, judged: &[Judged<'_>], report: &mut Report) -> f64 {
+    let Reliability { ece, brier, .. } = Reliability::of(judged);
+    report.value("ece", ece);
+    report.value("brier", brier);
+    if task.config.calibration == Calibration::None || task.is_test {
+        return 1.;
+    }
+    let calibrated = Calibrated::new(judged);
+    calibrated.add_to(report, "texts");
+    let temperature = calibrated.temperature;
+    report.decision = Some(Decision { temperature, ..Decision::default() });
+    temperature.unwrap_or(1.)
+}
+
+/// The confusion matrix of the held-out texts, given the probabilities of the classes of each, and all metrics.
+fn scores<'a>(
+    task: &Classify,
+    rows: impl Iterator<Item = &'a [f64]>,
+) -> (Vec<Vec<u64>>, Vec<(&'static str, f64)>) {
+    let (n_classes, rows) = (task.labels().names().len(), rows.collect::<Vec<_>>());
+    let classes = || task.data.validation.iter().map(|item| item.target.class());
+    let nll: f64 = classes().zip(&rows).map(|(class, row)| -row[class].ln()).sum();
+    let confusion = confusion(n_classes, classes().zip(rows.iter().map(|row| likeliest(row))));
+    let others = of_classes(&confusion, task.frequencies.rarest());
+    let scores = [("accuracy", accuracy(&confusion))].into_iter().chain(others);
+    let scores = scores.chain([("nll", nll / rows.len() as f64)]).collect();
+    (confusion, scores)
 }
 
 /// The metrics of the predicted classes of all `items`.
 pub(super) fn of_outputs(
     items: &[Item],
-    n_classes: usize,
+    frequencies: &Frequencies,
     outputs: &[f64],
 ) -> Vec<(&'static str, f64)> {
     let predicted = outputs.iter().map(|&class| class as usize);
     let given = items.iter().map(|item| item.target.class());
-    of_confusion(&confusion(n_classes, given.zip(predicted)))
-}
-
-/// The most frequent class in training; the first of equals.
-fn majority(train: &[Item], n_classes: usize) -> usize {
-    let mut counts = vec![0_u32; n_classes];
-    for item in train {
-        counts[item.target.class()] += 1;
-    }
-    (0..n_classes).rev().max_by_key(|&class| counts[class]).unwrap_or(0)
+    let confusion = confusion(frequencies.trained.len(), given.zip(predicted));
+    of_classes(&confusion, frequencies.rarest())
 }

@@ -130,13 +130,15 @@ mod tests {
     fn lines_that_are_no_pair_are_counted_or_left_out() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "a\tb\nc\nd\te\n\tf\ng\n").unwrap();
-        let path = file.path().to_owned();
-        let config = FileConfig { path, skip_broken: true, ..FileConfig::default() };
-        let (pairs, notes) = read(&config).unwrap();
+        let read = |skip_broken| {
+            let (level, max_lens) = (Level::Characters, (5, 5));
+            read(file.path(), &Rule { level, max_lens, limit: "at most", skip_broken }, |_| Ok(()))
+        };
+        let (pairs, notes) = read(true).unwrap();
         assert_eq!(pairs.len(), 2);
         let left_out = "3 broken rows are left out: line 2 (also 5): there is no tab";
         assert!(notes[0].contains(left_out), "{notes:?}");
-        let error = read(&FileConfig { skip_broken: false, ..config }).unwrap_err().to_string();
+        let error = read(false).unwrap_err().to_string();
         assert!(
             error.contains("line 2: there is no tab") && error.contains("3 of 5 rows"),
             "{error}"

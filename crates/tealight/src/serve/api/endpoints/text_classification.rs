@@ -22,7 +22,7 @@ pub(super) const NAME: &str = TextClassification::NAME;
 pub(super) const MAX_BODY: usize = MAX_JSON;
 
 /// The length of a label with its score in JSON without the label's name, in bytes.
-const SCORE_BYTES: usize = 48;
+const SCORE_BYTES: usize = 66;
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
