@@ -112,7 +112,7 @@ impl TrainedModel {
             Format::HuggingFace(expressed) => {
                 let files =
                     folder::files(expressed, &self.weights, self.readers.tokenizer.as_ref())?;
-                ("transformers", None, files)
+                (card::TRANSFORMERS, None, files)
             }
             Format::Tealight { reason } => {
                 ("tealight", reason.as_deref(), tealight_folder::files(self)?)
