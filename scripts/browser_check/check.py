@@ -12,9 +12,39 @@ from expectations import LOOKS, check_log, check_names, check_width, expect, fai
 ARROW_LEFT, HOME = "\ue012", "\ue011"
 
 
+def check_labels(browser, name):
+    """The last label of each x axis has room, and so do those of the y axes."""
+    cut = browser.js("""
+        return [...shown].filter(([, { plot }]) => {
+            const right = plot.width - (plot.bbox.left + plot.bbox.width) / devicePixelRatio;
+            const last = axisValues(plot, plot.data[0].slice(-1)), left = plot.bbox.left / devicePixelRatio;
+            const steps = plot.axes[1]._values || [];
+            return right < widest(last) / 2 || left < widest(steps);
+        }).map(([metric]) => metric);""")
+    expect(not cut, f"{name}: labels of axes are cut off: {cut}")
+
+
+def check_groups(browser, name):
+    """One legend for all charts of several runs: it hides the lines of a group, and hovering names the nearest line."""
+    browser.hover("#chart-loss .u-over")
+    said = browser.js("return document.querySelector('#chart-loss .nearest').textContent")
+    expect(" at step " in said, f"{name}: hovering names the nearest line: {said}")
+    browser.click(".groups li button")
+    hides = """return [...shown.values()].every(entry => entry.lines.every(line =>
+        entry.plot.series[line.series[0]].show !== (line.group === 0)))"""
+    expect(browser.js(hides), f"{name}: the legend hides a group in all charts")
+    browser.click(".groups li button")
+    alone = "return [...shown.values()].every(entry => entry.legend.childElementCount === entry.chart.limits.length)"
+    expect(browser.js(alone), f"{name}: charts have no legend of their own")
+
+
 def check_charts(browser, name):
     """Hovering, keys, the controls and the legend of the charts."""
     if not browser.js("return document.querySelectorAll('figure.chart').length"):
+        return
+    check_labels(browser, name)
+    if browser.js("return document.querySelector('.groups') !== null"):
+        check_groups(browser, name)
         return
     over = "#chart-loss .u-over"
     browser.hover(over)

@@ -53,13 +53,13 @@ def check_live(browser, folder, address, train):
         expect(browser.js("return document.querySelector('[data-fact=\"0/status\"]').textContent") == "running", "live: it says running")
         expect(browser.js("return document.querySelector('[data-fact=\"0/left\"]').textContent") != "–", "live: the time left")
         wait(lambda: browser.js("return document.getElementById('samples') !== null"), "live: samples appear without a reload")
-        wait(lambda: browser.js("return [...document.querySelectorAll('#overview tbody th')].some(th => th.textContent.startsWith('validation'))"),
+        wait(lambda: browser.js("return [...document.querySelectorAll('#results tbody th')].some(th => th.textContent.startsWith('validation'))"),
              "live: evaluations appear in the table")
         browser.js("const s = document.querySelector('#controls input[type=range]'); s.value = 0.6; s.dispatchEvent(new Event('input'))")
         browser.screenshot(folder / "live_running.png")
         training.wait()
     wait(lambda: browser.js("return document.querySelector('[data-fact=\"0/status\"]').textContent") == "finished", "live: it says finished")
-    wait(lambda: browser.js("return document.getElementById('results') !== null"), "live: results appear at the end")
+    wait(lambda: browser.js("return document.getElementById('results').textContent.includes('Final evaluation')"), "live: results appear at the end")
     expect(browser.js("return view.smoothing") == 0.6, "live: the controls stay as they were")
     check_names(browser, "live")
     check_log(browser, address, "live")
@@ -87,8 +87,24 @@ def write(browser, text):
     browser.type("#text", text)
 
 
+def check_example(browser, name):
+    """A held-out example of the run, one panel of full width, and another example."""
+    if browser.js("return ofUser.has('text')"):  # What was written before stays until an example is asked for.
+        wait(lambda: browser.js("return exampleOf.name === document.querySelector('select.model').value"), f"{name}: the model")
+        browser.click("#another")
+    wait(lambda: text_of(browser, "#about")[0].startswith("A held-out example of the run"), f"{name}: an example")
+    panels = browser.js("return [...document.querySelectorAll('.panel')].filter(panel => !panel.hidden).length")
+    expect(panels == 1, f"{name}: {panels} panels")
+    before = browser.js("return document.getElementById('text').value + days + document.getElementById('about').textContent")
+    browser.click("#another")
+    wait(lambda: browser.js("return document.getElementById('text').value + days + document.getElementById('about').textContent") != before,
+         f"{name}: another example")
+
+
 def check_masked(browser):
     choose(browser, 0, "masked_lm")
+    check_example(browser, "masked")
+    wait(lambda: len(text_of(browser, ".panel .bar")) >= 5, "candidates of the token that is hidden at first")
     write(browser, "Monday was sunny. Tuesday was cloudy.")
     tokens = wait(lambda: text_of(browser, ".panel .tokens[role=group] button"), "the tokens of a text")
     wait(lambda: "cloudy" in text_of(browser, ".panel .tokens[role=group] button"), f"the typed text: {tokens}")
@@ -113,6 +129,8 @@ def check_two(browser):
 def check_causal(browser):
     choose(browser, 1, "")
     choose(browser, 0, "causal_lm")
+    check_example(browser, "causal")
+    wait(lambda: "likely" in "".join(text_of(browser, ".panel p.dim:not([hidden])")), "the legend of the shades")
     wait(lambda: browser.js("return [...document.querySelectorAll('.panel button')].some(one => one.textContent === 'Continue')"), "a button to continue")
     browser.js("const t = document.querySelector('.panel input[name=temperature]'); t.value = 0.5")
     browser.js("[...document.querySelectorAll('.panel button')].find(one => one.textContent === 'Continue').click()")

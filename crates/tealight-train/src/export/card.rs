@@ -6,6 +6,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
+
+use toml::{Table, Value};
+
+/// What a folder is loaded by that has a class of `transformers`.
+pub(super) const TRANSFORMERS: &str = "transformers";
+/// The key of the model to begin with.
+const INIT_FROM: &str = "init_from";
+/// How the keys of files end, besides that one.
+const PATHS: [&str; 3] = ["path", "paths", "cache"];
 
 /// The content of a card.
 #[derive(Debug)]
@@ -64,21 +74,36 @@ impl Card<'_> {
         let verb = if config.is_some() { "trained" } else { "written" };
         let (first, rest) = self.description.split_at(1);
         let first = first.to_uppercase();
-        let _ = writeln!(text, "{first}{rest} of {n_parameters} parameters, {verb} by Tealight.");
+        let data = self.data();
+        let _ =
+            writeln!(text, "{first}{rest} of {n_parameters} parameters, {verb} by Tealight{data}.");
         if let Some(reason) = self.reason {
             let _ = write!(text, "\n`transformers` has no class for it: {reason}.\n");
         }
-        let _ = write!(text, "\n## Use\n\n```sh\n{}\n```\n", self.command);
+        text.push_str("\n## Use\n");
+        if self.loaded_by == TRANSFORMERS {
+            let _ =
+                write!(text, "\n```python\n{}\n```\n\nWith Tealight:\n", python(self.pipeline_tag));
+        }
+        let _ = write!(text, "\n```sh\n{}\n```\n", self.command);
         if !metrics.is_empty() {
             text.push_str("\n## Results\n\n| metric | value |\n| --- | ---: |\n");
             for (metric, value) in metrics {
                 let _ = writeln!(text, "| {metric} | {value:.4} |");
             }
         }
-        if let Some(config) = config {
+        if let Some(config) = config.as_deref().and_then(without_directories) {
             let _ = write!(text, "\n## Settings\n\n```toml\n{}\n```\n", config.trim_end());
         }
         text
+    }
+
+    /// What it was trained on: ` on org/set, reviews.csv`; empty where that is not known.
+    fn data(&self) -> String {
+        let Provenance { datasets, data, config, .. } = self.provenance;
+        let files = data.iter().filter(|_| config.is_some()).map(|data| data.name.as_str());
+        let names: Vec<&str> = datasets.iter().map(String::as_str).chain(files).collect();
+        if names.is_empty() { String::new() } else { format!(" on {}", names.join(", ")) }
     }
 
     /// The lines of YAML, with the keys of Hugging Face's model cards
@@ -124,6 +149,59 @@ impl Card<'_> {
             let _ = write!(text, "    - type: {}\n      value: {value}\n", quoted(metric));
         }
         text
+    }
+}
+
+/// Lines of Python that use a model of `transformers` with this task.
+fn python(task: Option<&str>) -> String {
+    match task {
+        // It has no pipeline any more.
+        Some("text2text-generation") => {
+            "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n\n\
+             tokenizer = AutoTokenizer.from_pretrained(\"FOLDER\")\n\
+             model = AutoModelForSeq2SeqLM.from_pretrained(\"FOLDER\")\n\
+             written = model.generate(**tokenizer(\"…\", return_tensors=\"pt\"))\n\
+             print(tokenizer.decode(written[0], skip_special_tokens=True))"
+                .to_owned()
+        }
+        Some(task) => {
+            let input = match task {
+                "fill-mask" => "f\"… {pipe.tokenizer.mask_token} …\"",
+                _ if task.starts_with("image") => "\"picture.png\"",
+                _ => "\"…\"",
+            };
+            format!(
+                "from transformers import pipeline\n\npipe = pipeline(\"{task}\", model=\"FOLDER\")\nprint(pipe({input}))"
+            )
+        }
+        None => {
+            "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(\"FOLDER\")"
+                .to_owned()
+        }
+    }
+}
+
+/// Settings in TOML with the names of files in place of their paths, which tell about the machine of the user.
+fn without_directories(config: &str) -> Option<String> {
+    let mut settings: Table = toml::from_str(config).ok()?;
+    settings.iter_mut().for_each(|(key, value)| shorten(key, value));
+    toml::to_string(&settings).ok()
+}
+
+/// Leaves the last part of each path. A model that a run begins with may have a name with a slash.
+fn shorten(key: &str, value: &mut Value) {
+    let is_path = PATHS.iter().any(|end| key.ends_with(end));
+    match value {
+        Value::String(text) if is_path || Path::new(text).is_absolute() => {
+            let name = Path::new(text).file_name().and_then(|name| name.to_str());
+            *text = name.unwrap_or_default().to_owned();
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| shorten(key, item)),
+        Value::Table(table) => {
+            let of = |own: &str| if key == INIT_FROM { key.to_owned() } else { own.to_owned() };
+            table.iter_mut().for_each(|(own, value)| shorten(&of(own), value));
+        }
+        _ => {}
     }
 }
 
@@ -175,10 +253,61 @@ mod tests {
                         type: \"classify\"\n      name: \"texts: \\\"a\\\".csv\"\n      split: validation\n    metrics:\n    \
                         - type: \"accuracy\"\n      value: 0.5\n---\n";
         assert!(text.starts_with(metadata), "{text}");
-        assert!(text.contains("# diary\n\nA classifier of texts of 12 parameters"));
+        let first = "# diary\n\nA classifier of texts of 12 parameters, trained by Tealight on org/set, texts: \"a\".csv.";
+        assert!(text.contains(first), "{text}");
         assert!(text.contains("tealight classify FOLDER"));
         assert!(text.contains("| accuracy | 0.5000 |"));
         assert!(text.ends_with("```toml\nseed = 1\n```\n"));
+    }
+
+    #[test]
+    fn the_use_begins_with_python_where_transformers_loads_the_folder() {
+        let provenance = Provenance { name: "diary".to_owned(), ..Provenance::default() };
+        let of = |loaded_by, tag| {
+            let (description, command) = ("a model".to_owned(), "tealight fill-mask FOLDER");
+            let card = Card {
+                provenance: &provenance,
+                description,
+                pipeline_tag: Some(tag),
+                loaded_by,
+                command,
+                reason: None,
+                n_parameters: 1,
+            };
+            card.markdown()
+        };
+        let text = of(TRANSFORMERS, "fill-mask");
+        let python = "## Use\n\n```python\nfrom transformers import pipeline\n\npipe = pipeline(\"fill-mask\", model=\"FOLDER\")\n\
+                      print(pipe(f\"… {pipe.tokenizer.mask_token} …\"))\n```\n\nWith Tealight:\n\n```sh\ntealight fill-mask";
+        assert!(text.contains("library_name: transformers\n") && text.contains(python), "{text}");
+        assert!(of(TRANSFORMERS, "image-classification").contains("pipe(\"picture.png\")"));
+        assert!(of(TRANSFORMERS, "text2text-generation").contains("AutoModelForSeq2SeqLM"));
+        assert!(!of("tealight", "fill-mask").contains("python"));
+    }
+
+    #[test]
+    fn no_directory_of_the_machine_is_told() {
+        let config = "init_from = \"org/model\"\nother = \"/home/me/x.bin\"\n[task.data]\npath = \"../secret/a.csv\"\n\
+                      paths = [\"/home/me/b.txt\", \"books/*.txt\"]\ntext = \"a/b\"\nvalidation = 0.2\n";
+        let shown = without_directories(config).unwrap();
+        for kept in [
+            "\"org/model\"",
+            "\"x.bin\"",
+            "path = \"a.csv\"",
+            "[\"b.txt\", \"*.txt\"]",
+            "text = \"a/b\"",
+            "validation = 0.2",
+        ] {
+            assert!(shown.contains(kept), "{kept}: {shown}");
+        }
+        assert!(!shown.contains("/home") && !shown.contains("secret"), "{shown}");
+        let table = without_directories("[init_from]\npath = \"org/model\"\nallow = []\n").unwrap();
+        assert!(table.contains("\"org/model\""), "{table}");
+        assert!(
+            without_directories("[init_from]\npath = \"/home/me/runs/a\"\n")
+                .unwrap()
+                .contains("path = \"a\"")
+        );
     }
 
     #[test]

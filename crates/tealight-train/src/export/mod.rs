@@ -117,7 +117,7 @@ impl TrainedModel {
                 let labels = labels.filter(|labels| !labels.thresholds().is_empty());
                 let file = labels.map(Labels::file).transpose()?;
                 files.extend(file.map(|(name, bytes)| (name.to_owned(), bytes)));
-                ("transformers", None, files)
+                (card::TRANSFORMERS, None, files)
             }
             Format::Tealight { reason } => {
                 ("tealight", reason.as_deref(), tealight_folder::files(self)?)

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::data::images::Picture;
+
 /// A fixed example, and the model's answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
@@ -16,6 +18,9 @@ pub struct Sample {
     /// The likeliest answers, the likeliest first: once, or once for each mask.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<Vec<Candidate>>,
+    /// The picture that `input` names. A run keeps it as a file of its own.
+    #[serde(skip)]
+    pub picture: Option<Picture>,
 }
 
 /// An answer and its probability.

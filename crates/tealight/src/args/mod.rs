@@ -151,7 +151,7 @@ pub(crate) enum Command {
     Forecast(Forecast),
     /// Plot the metrics of runs: loss, accuracy, learning rate, gradient norm, speed
     Plot(Plot),
-    /// Write an HTML page about runs: charts, results, samples, attention, settings
+    /// Write an HTML page about runs: results, samples, mistakes, charts, attention, settings
     Report(Report),
     /// Draw the attention maps of a text, of days, or of a picture
     Attend(Attend),

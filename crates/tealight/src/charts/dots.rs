@@ -36,7 +36,8 @@ const GAP: f32 = 12.;
 
 impl DotChart {
     pub(crate) fn draw(&self) -> Drawing {
-        let names: Vec<&str> = self.series.iter().map(String::as_str).collect();
+        let names = self.series.iter().map(String::as_str).enumerate();
+        let names: Vec<_> = if self.series.len() > 1 { names.collect() } else { Vec::new() };
         let top = 48. + style::legend_height(&names);
         let row_height = LANE * self.series.len().max(1) as f32 + GAP;
         let bottom = top + row_height * self.rows.len() as f32;
@@ -59,7 +60,9 @@ impl DotChart {
                 let y = y + GAP / 2. + LANE * (lane as f32 + 0.5);
                 if let Some(Dot { value, error }) = *dot {
                     let ends = [value - error, value, value + error].map(place);
-                    dot_at(&mut drawing, ends, y, style::series(lane));
+                    // A single series is no legend: colours tell the rows apart.
+                    let style = if row.dots.len() > 1 { lane } else { index };
+                    dot_at(&mut drawing, ends, y, style::series(style));
                 }
             }
         }

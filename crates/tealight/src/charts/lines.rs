@@ -27,14 +27,18 @@ pub(crate) struct LineChart {
 /// One line with an optional band.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
+    /// Its name in the legend; empty if the legend leaves it out.
     pub(crate) name: String,
     /// x and y, in ascending order of x.
     pub(crate) points: Vec<(f64, f64)>,
     /// Half the height of the band at each point; empty for no band.
     pub(crate) deviations: Vec<f64>,
+    /// Colour, dashes and marker: those of the series of this number; by default its own.
+    pub(crate) style: Option<usize>,
 }
 
 const PLOT_HEIGHT: f32 = 300.;
+/// The least margin at the right.
 const RIGHT: f32 = 24.;
 /// The maximum number of points of a line: two per pixel.
 const MAX_POINTS: usize = 1500;
@@ -48,17 +52,21 @@ impl LineChart {
         let mut drawing =
             style::chart(&self.title, &self.names(), plot.bottom + 48., Sample::LineAndMarker);
         plot.frame(&mut drawing);
-        for (index, series) in self.series.iter().enumerate() {
-            plot.band(&mut drawing, series, style::series(index));
+        let styled = || self.series.iter().enumerate().map(|(at, one)| (one, one.style(at)));
+        for (series, style) in styled() {
+            plot.band(&mut drawing, series, style::series(style));
         }
-        for (index, series) in self.series.iter().enumerate() {
-            plot.line(&mut drawing, series, style::series(index), self.series.len());
+        for (series, style) in styled() {
+            plot.line(&mut drawing, series, style::series(style), self.series.len());
         }
         drawing
     }
 
-    fn names(&self) -> Vec<&str> {
-        self.series.iter().map(|series| series.name.as_str()).collect()
+    /// The entries of the legend, each with its style; none for a single series, which has the title.
+    fn names(&self) -> Vec<(usize, &str)> {
+        let named = self.series.iter().enumerate().filter(|(_, series)| !series.name.is_empty());
+        let named = named.map(|(at, series)| (series.style(at), series.name.as_str()));
+        if self.series.len() > 1 { named.collect() } else { Vec::new() }
     }
 }
 
@@ -68,6 +76,7 @@ struct Plot {
     x: Axis,
     y: Axis,
     left: f32,
+    right: f32,
     top: f32,
     bottom: f32,
 }
@@ -83,20 +92,23 @@ impl Plot {
         };
         let y = Axis::around(chart.series.iter().flat_map(Series::heights), chart.spacing);
         let widest = font::widest(y.ticks.iter().map(|(_, text)| text), LABEL);
+        // The last label is centred below the end of the axis, and must fit into the margin.
+        let last = x.ticks.last().map_or(0., |(_, text)| font::width(text, LABEL));
+        let right = WIDTH - RIGHT.max(last / 2. + 2.);
         let top = 46. + style::legend_height(&chart.names());
-        Self { x_axis: chart.x_axis, x, y, left: widest + 26., top, bottom: top + PLOT_HEIGHT }
+        let bottom = top + PLOT_HEIGHT;
+        Self { x_axis: chart.x_axis, x, y, left: widest + 26., right, top, bottom }
     }
 
     fn place(&self, (step, value): (f64, f64)) -> Point {
-        let right = WIDTH - RIGHT;
-        let x = self.left + self.x.part(step) * (right - self.left);
+        let x = self.left + self.x.part(step) * (self.right - self.left);
         let y = self.bottom - self.y.part(value).clamp(0., 1.) * (self.bottom - self.top);
         (x, y)
     }
 
     /// Draws axes, ticks and the label of the x axis.
     fn frame(&self, drawing: &mut Drawing) {
-        let right = WIDTH - RIGHT;
+        let right = self.right;
         for (value, text) in &self.y.ticks {
             let y = self.bottom - self.y.part(*value) * (self.bottom - self.top);
             drawing.line(vec![(self.left, y), (right, y)], PALE, 1.);
@@ -158,6 +170,11 @@ impl Plot {
 }
 
 impl Series {
+    /// The style of the series that is at this place.
+    fn style(&self, at: usize) -> usize {
+        self.style.unwrap_or(at)
+    }
+
     /// All y values, including the ends of the band.
     fn heights(&self) -> impl Iterator<Item = f64> {
         let ends = self.points.iter().zip(&self.deviations);
@@ -201,7 +218,7 @@ mod tests {
     fn non_finite_values_break_the_line() {
         let points = [1., 2., f64::NAN, 3., 4.].into_iter().zip(1..);
         let points = points.map(|(value, step)| (f64::from(step), value)).collect();
-        let series = vec![Series { name: "a".into(), points, deviations: Vec::new() }];
+        let series = vec![Series { name: "a".into(), points, ..Series::default() }];
         let chart = LineChart {
             title: "loss".into(),
             x_axis: XAxis::Steps,
@@ -213,6 +230,26 @@ mod tests {
             matches!(shape, Shape::Line { points, width, .. } if points.len() == 2 && *width == 2.)
         });
         assert_eq!(lines.count(), 2);
+    }
+
+    #[test]
+    fn the_labels_of_the_axes_are_whole() {
+        for last in [3_000., 100_000., 123_456_789.] {
+            let points = vec![(1., 0.5), (last, 12_345.)];
+            let series = vec![Series { points, ..Series::default() }];
+            let (title, spacing) = (String::new(), Spacing::Linear);
+            let drawing = LineChart { title, x_axis: XAxis::Steps, spacing, series }.draw();
+            for shape in &drawing.shapes {
+                let Shape::Text(text) = shape else { continue };
+                let width = font::width(&text.content, text.size);
+                let start = match text.anchor {
+                    Anchor::End => text.at.0 - width,
+                    Anchor::Middle => text.at.0 - width / 2.,
+                    Anchor::Start | Anchor::Upwards => text.at.0,
+                };
+                assert!(start >= 0. && start + width <= drawing.width, "{last}: {text:?}");
+            }
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(crate) fn series(entries: &[Entry], split: &str, metric: &str, name: String)
     let points = entries.filter_map(|entry| {
         Some((entry.step as f64, entry.values.get(metric)?.unwrap_or(f64::NAN)))
     });
-    Series { name, points: points.collect(), deviations: Vec::new() }
+    Series { name, points: points.collect(), ..Series::default() }
 }
 
 /// A mean and, of several values, their standard deviation (with n − 1).
@@ -73,7 +73,7 @@ mod tests {
         let line = |points: &[(f64, f64)]| Series {
             name: "train".into(),
             points: points.to_vec(),
-            deviations: Vec::new(),
+            ..Series::default()
         };
         let mean = mean(&[line(&[(2., 1.), (4., 5.), (6., 9.)]), line(&[(2., 4.), (4., 5.)])]);
         assert_eq!(mean.points, [(2., 2.5), (4., 5.)]);

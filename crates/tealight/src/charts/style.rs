@@ -68,10 +68,10 @@ const SAMPLE: f32 = 34.;
 const ROW: f32 = 19.;
 
 /// The positions of the entries of a legend in rows, and the height of all rows.
-fn layout(names: &[&str]) -> (Vec<Point>, f32) {
+fn layout(names: &[(usize, &str)]) -> (Vec<Point>, f32) {
     let (mut x, mut y) = (0., 0.);
     let mut places = Vec::with_capacity(names.len());
-    for name in names {
+    for (_, name) in names {
         let needed = SAMPLE + 6. + font::width(name, LABEL);
         if x > 0. && x + needed > WIDTH - 2. * MARGIN {
             (x, y) = (0., y + ROW);
@@ -83,18 +83,15 @@ fn layout(names: &[&str]) -> (Vec<Point>, f32) {
 }
 
 /// The height of the legend of a chart.
-pub(super) fn legend_height(names: &[&str]) -> f32 {
-    if names.len() > 1 { layout(names).1 } else { 0. }
+pub(super) fn legend_height(names: &[(usize, &str)]) -> f32 {
+    if names.is_empty() { 0. } else { layout(names).1 }
 }
 
-/// A chart with its title and, for several series, a legend with their names.
-pub(super) fn chart(title: &str, names: &[&str], height: f32, sample: Sample) -> Drawing {
+/// A chart with its title and a legend of `names`, each with the number of its style.
+pub(super) fn chart(title: &str, names: &[(usize, &str)], height: f32, sample: Sample) -> Drawing {
     let mut drawing = Drawing::new(WIDTH, height);
     drawing.text((MARGIN, 27.), title, TITLE, Anchor::Start);
-    if names.len() < 2 {
-        return drawing;
-    }
-    for (index, ((x, y), name)) in layout(names).0.into_iter().zip(names).enumerate() {
+    for ((x, y), &(index, name)) in layout(names).0.into_iter().zip(names) {
         let style = series(index);
         let (x, middle) = (MARGIN + x, 36. + y + ROW / 2.);
         if sample == Sample::LineAndMarker {
@@ -106,7 +103,7 @@ pub(super) fn chart(title: &str, names: &[&str], height: f32, sample: Sample) ->
             });
         }
         style.mark(&mut drawing, (x + SAMPLE / 2., middle));
-        drawing.text((x + SAMPLE + 6., middle + 4.5), *name, LABEL, Anchor::Start);
+        drawing.text((x + SAMPLE + 6., middle + 4.5), name, LABEL, Anchor::Start);
     }
     drawing
 }

@@ -94,7 +94,8 @@ fn about(args: &Export, run: Option<&RunDirectory>) -> Result<Provenance> {
 /// The data of a run: its files, or that they were generated.
 fn data(task: &str, manifest: &Manifest) -> Data {
     let mut names: Vec<String> = Vec::new();
-    for name in manifest.data.iter().filter_map(|file| file.path.file_name()) {
+    let files = manifest.data.iter().filter(|file| !file.key.starts_with(TOKENIZER));
+    for name in files.filter_map(|file| file.path.file_name()) {
         let name = name.to_string_lossy().into_owned();
         if !names.contains(&name) {
             names.push(name);
@@ -110,5 +111,7 @@ fn data(task: &str, manifest: &Manifest) -> Data {
     Data { kind: task.to_owned(), name }
 }
 
+/// The beginning of the keys of files that are no data to train on.
+const TOKENIZER: &str = "task.tokenizer";
 /// The most files that a model card lists.
 const MAX_FILES: usize = 8;

@@ -1,5 +1,6 @@
-//! The results of an ablation: its table, with the spread over the seeds, and its charts.
+//! The results of an ablation: its table, with the spread over the seeds, and charts of it.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -8,10 +9,12 @@ use serde_json::Value;
 
 use super::read::json;
 use super::read::plot::Plot;
-use super::text::{metric_name, number, spaced};
+use super::text::{key, metric_name, number, spaced};
 
 /// The table of an ablation.
 const TABLE: &str = "table.json";
+/// How the names of charts of final results begin; lines over the steps are drawn from the runs.
+const OF_RESULTS: &str = "result_";
 /// Charts that are put into the page.
 const MAX_PLOTS: usize = 12;
 
@@ -36,10 +39,20 @@ impl Ablation {
 
     /// The directories of its runs, which are in its folder wherever that is now.
     pub(crate) fn runs(&self) -> Vec<PathBuf> {
-        let runs = variants(&self.table)
-            .flat_map(|variant| variant["runs"].as_array().into_iter().flatten());
-        let names = runs.filter_map(|run| Path::new(run["directory"].as_str()?).file_name());
+        let names = variants(&self.table).flat_map(runs_of);
         names.map(|name| self.folder.join(name)).collect()
+    }
+
+    /// The names of the variants.
+    pub(super) fn labels(&self) -> Vec<String> {
+        variants(&self.table).map(|variant| label(variant).to_owned()).collect()
+    }
+
+    /// The variant of the run in `directory`, the first if it is none of the runs of the table.
+    pub(super) fn variant_of(&self, directory: &Path) -> usize {
+        let is_of =
+            |variant: &Value| runs_of(variant).any(|name| directory.file_name() == Some(name));
+        variants(&self.table).position(is_of).unwrap_or(0)
     }
 
     /// What the labels of the variants are values of.
@@ -68,8 +81,8 @@ impl Ablation {
                     @for metric in &metrics { th scope="col" { (metric_name(metric)) } }
                     th scope="col" { "parameters" } th scope="col" { "examples per second" }
                 } }
-                tbody { @for variant in variants(&self.table) { tr {
-                    th scope="row" { (label(variant)) }
+                tbody { @for (index, variant) in variants(&self.table).enumerate() { tr {
+                    th scope="row" { (key(index)) " " (label(variant)) }
                     td { (variant["n_finished"].as_u64().unwrap_or(0)) }
                     @for metric in &metrics { td { (spread(&variant["metrics"][*metric])) } }
                     @for mean in ["n_parameters", "examples_per_second"] {
@@ -77,6 +90,7 @@ impl Ablation {
                     }
                 } } }
             } }
+            p.hint { "These are the colours of all charts." }
             div.plots { @for plot in &self.plots { (plot.figure()) } }
         }
     }
@@ -84,6 +98,12 @@ impl Ablation {
 
 fn variants(table: &Value) -> impl Iterator<Item = &Value> {
     table["variants"].as_array().into_iter().flatten()
+}
+
+/// The names of the directories of a variant's runs.
+fn runs_of(variant: &Value) -> impl Iterator<Item = &OsStr> {
+    let runs = variant["runs"].as_array().into_iter().flatten();
+    runs.filter_map(|run| Path::new(run["directory"].as_str()?).file_name())
 }
 
 fn label(variant: &Value) -> &str {
@@ -98,11 +118,14 @@ fn spread(value: &Value) -> String {
     format!("{}{deviation}", number(mean))
 }
 
-/// The charts that the ablation has drawn, by name.
+/// The charts of final results that the ablation has drawn, by name.
 fn plots(folder: &Path) -> Vec<Plot> {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());
     let mut files: Vec<_> =
         files.filter(|path| path.extension().is_some_and(|end| end == "svg")).collect();
+    files.retain(|path| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OF_RESULTS))
+    });
     files.sort();
     let title = |path: &Path| spaced(&path.file_stem().unwrap_or_default().to_string_lossy());
     files.iter().take(MAX_PLOTS).filter_map(|path| Plot::read(path, &title(path))).collect()

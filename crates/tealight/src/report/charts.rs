@@ -7,11 +7,13 @@ use serde::Serialize;
 use tealight_train::task::report::{Predictor, ReferenceScore};
 use tealight_train::task::table::thousands;
 
+use super::groups::Groups;
 use super::read::RunData;
 use super::series::Series;
 use super::text::{metric_name, number};
 use crate::charts::axis::Spacing;
 use crate::charts::lines::{self, LineChart, XAxis};
+use crate::charts::metrics::mean;
 use crate::charts::shapes::Drawing;
 use crate::charts::svg;
 
@@ -20,6 +22,8 @@ const N_STATIC: usize = 250;
 const MIN_STATIC: usize = 25;
 /// The most charts of a page: a file of others may name any number of metrics.
 const MAX_CHARTS: usize = 60;
+/// The split of evaluations.
+const EVALUATED: &str = "validation";
 /// Metrics of training that have a place of their own after those of the task.
 const OF_OPTIMIZATION: [&str; 2] = ["lr", "grad_norm"];
 const OF_SPEED: [&str; 2] = ["examples_per_second", "tokens_per_second"];
@@ -38,17 +42,19 @@ pub(super) struct Chart {
 #[derive(Debug, Serialize)]
 struct Line {
     run: usize,
+    /// The group of its run, which decides the colour; `None` on the page of one run.
+    group: Option<usize>,
     split: String,
     label: String,
 }
 
 /// All charts of the runs: the loss first, then the metrics of evaluations, then the others.
-pub(super) fn charts(runs: &[RunData]) -> Vec<Chart> {
+pub(super) fn charts(runs: &[RunData], groups: &Groups) -> Vec<Chart> {
     let metrics: BTreeSet<&str> =
         runs.iter().flat_map(|run| &run.log.series).map(|series| &*series.metric).collect();
     let mut metrics: Vec<&str> = metrics.into_iter().collect();
     metrics.sort_by_key(|metric| (rank(runs, metric), *metric));
-    metrics.into_iter().take(MAX_CHARTS).map(|metric| chart(runs, metric)).collect()
+    metrics.into_iter().take(MAX_CHARTS).map(|metric| chart(runs, groups, metric)).collect()
 }
 
 /// The place of a metric on the page.
@@ -66,14 +72,14 @@ fn rank(runs: &[RunData], metric: &str) -> usize {
     }
 }
 
-fn chart(runs: &[RunData], metric: &str) -> Chart {
+fn chart(runs: &[RunData], groups: &Groups, metric: &str) -> Chart {
     let mut lines = Vec::new();
     for (index, run) in runs.iter().enumerate() {
         for series in run.log.series.iter().filter(|series| series.metric == metric) {
             let split = series.split.clone();
             let label =
                 if runs.len() == 1 { split.clone() } else { format!("{} · {split}", run.name) };
-            lines.push(Line { run: index, split, label });
+            lines.push(Line { run: index, group: groups.of(index), split, label });
         }
     }
     Chart {
@@ -113,18 +119,19 @@ fn common_limits(runs: &[RunData], metric: &str) -> Vec<ReferenceScore> {
 }
 
 /// The figures of all charts.
-pub(super) fn figures(runs: &[RunData], charts: &[Chart]) -> Markup {
+pub(super) fn figures(runs: &[RunData], groups: &Groups, charts: &[Chart]) -> Markup {
     html! {
-        div.charts { @for chart in charts { (figure(runs, chart)) } }
+        (groups.legend())
+        div.charts { @for chart in charts { (figure(runs, groups, chart)) } }
     }
 }
 
-fn figure(runs: &[RunData], chart: &Chart) -> Markup {
+fn figure(runs: &[RunData], groups: &Groups, chart: &Chart) -> Markup {
     let summary = format!("{} over the steps", chart.title);
     html! {
         figure.chart id=(format!("chart-{}", chart.metric)) data-chart=(chart.metric) {
             figcaption { h3 { (chart.title) } }
-            div.static { (PreEscaped(svg::inline(&drawing(runs, chart), &summary))) }
+            div.static { (PreEscaped(svg::inline(&drawing(runs, groups, chart), &summary))) }
             details.numbers {
                 summary { "Numbers" }
                 (ends(runs, chart))
@@ -133,30 +140,71 @@ fn figure(runs: &[RunData], chart: &Chart) -> Markup {
     }
 }
 
+/// The means of each metric of evaluations over the runs of a group, with their deviations.
+pub(super) fn means(runs: &[RunData], groups: &Groups, charts: &[Chart]) -> Markup {
+    // One run alone has no spread.
+    let is_evaluated = |chart: &&Chart| {
+        chart.lines.iter().any(|line| line.group.is_some() && line.split == EVALUATED)
+    };
+    html! {
+        div.plots { @for chart in charts.iter().filter(is_evaluated) {
+            @let title = format!("{}, {EVALUATED}, mean ± standard deviation", chart.title);
+            figure { (PreEscaped(svg::inline(&mean_lines(runs, groups, chart, &title), &title))) }
+        } }
+    }
+}
+
+fn mean_lines(runs: &[RunData], groups: &Groups, chart: &Chart, title: &str) -> Drawing {
+    let of_group = |group: usize| {
+        let lines =
+            chart.lines.iter().filter(|line| line.group == Some(group) && line.split == EVALUATED);
+        let series = lines.filter_map(|line| series_of(runs, chart, line)).map(points);
+        let lines: Vec<_> =
+            series.map(|points| lines::Series { points, ..lines::Series::default() }).collect();
+        lines::Series { style: Some(group), ..mean(&lines) }
+    };
+    let series = (0..groups.names.len()).map(of_group).collect();
+    let title = title.to_owned();
+    LineChart { title, x_axis: XAxis::Steps, spacing: Spacing::Linear, series }.draw()
+}
+
+/// Steps and values of a series; those that were not finite leave gaps.
+fn points(series: &Series) -> Vec<(f64, f64)> {
+    let points = series.steps.iter().zip(&series.values);
+    points.map(|(step, value)| (*step as f64, value.unwrap_or(f64::NAN))).collect()
+}
+
 /// The series of a line.
 fn series_of<'a>(runs: &'a [RunData], chart: &Chart, line: &Line) -> Option<&'a Series> {
     runs[line.run].series_of(&line.split, &chart.metric)
 }
 
-fn drawing(runs: &[RunData], chart: &Chart) -> Drawing {
+/// The lines of groups have their colours, and their names in the legend of the page. Of these, lines of training are
+/// left out where there are evaluations.
+fn drawing(runs: &[RunData], groups: &Groups, chart: &Chart) -> Drawing {
     let mut series: Vec<lines::Series> = Vec::new();
-    for line in &chart.lines {
+    let is_evaluated = chart.lines.iter().any(|line| line.split != "train");
+    for (index, line) in chart.lines.iter().enumerate() {
         let Some(of) = series_of(runs, chart, line) else { continue };
+        if line.group.is_some() && is_evaluated && line.split == "train" {
+            continue;
+        }
         let thin = of.thinned((N_STATIC / runs.len()).max(MIN_STATIC));
-        let points = thin.steps.iter().zip(&thin.values);
-        let points = points.map(|(step, value)| (*step as f64, value.unwrap_or(f64::NAN)));
         series.push(lines::Series {
-            name: line.label.clone(),
-            points: points.collect(),
-            deviations: Vec::new(),
+            name: if line.group.is_some() { String::new() } else { line.label.clone() },
+            points: points(&thin),
+            style: Some(line.group.unwrap_or(index)),
+            ..lines::Series::default()
         });
     }
     let steps = || series.iter().flat_map(|series| &series.points).map(|(step, _)| *step);
     let ends = [steps().fold(f64::INFINITY, f64::min), steps().fold(0., f64::max)];
-    series.extend(chart.limits.iter().map(|limit| lines::Series {
+    let n_styles = if groups.names.is_empty() { chart.lines.len() } else { groups.names.len() };
+    series.extend(chart.limits.iter().zip(n_styles..).map(|(limit, style)| lines::Series {
         name: limit.name.clone(),
         points: ends.map(|step| (step, limit.value)).to_vec(),
-        deviations: Vec::new(),
+        style: Some(style),
+        ..lines::Series::default()
     }));
     let title = chart.title.clone();
     LineChart { title, x_axis: XAxis::Steps, spacing: Spacing::Linear, series }.draw()

@@ -13,11 +13,12 @@ pub(super) fn of_one(run: &RunData) -> Markup {
     }
     html! {
         div.scroll { table {
-            thead { tr { th scope="col" { "step" } th scope="col" { "size" } th scope="col" { "" } } }
-            tbody { @for one in &run.checkpoints { tr {
+            thead { tr { @for heading in ["step", "size", "", "in use"] { th scope="col" { (heading) } } } }
+            tbody { @for one in &run.checkpoints { tr.own[one.is_in_use] {
                 th scope="row" { (thousands(one.step)) }
                 td { (format_bytes(one.bytes as f64)) }
                 td { (one.marks.join(", ")) }
+                td { @if one.is_in_use { "✓ evaluated, and opened by commands" } }
             } } }
         } }
     }

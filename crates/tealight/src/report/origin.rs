@@ -9,7 +9,14 @@ use crate::terminal::escape::{shell_path, shell_quoted};
 /// The section of a run.
 pub(super) fn of_one(run: &RunData) -> Markup {
     let Manifest {
-        tealight_version, candle_version, commit, device, threads, instructions, ..
+        started,
+        tealight_version,
+        candle_version,
+        commit,
+        device,
+        threads,
+        instructions,
+        ..
     } = &run.manifest;
     let resolved = shell_path(&run.directory.path().join("resolved.toml"));
     let name = format!("{}-again", run.name);
@@ -17,6 +24,7 @@ pub(super) fn of_one(run: &RunData) -> Markup {
         p { "The same run again, from its resolved configuration:" }
         pre { code { "tealight train " (resolved) " --name " (shell_quoted(&name)) } }
         dl.facts {
+            div { dt { "started" } dd { (started.replace('T', " ").replace('Z', " UTC")) } }
             div { dt { "tealight" } dd { (tealight_version) @if let Some(commit) = commit { " (" (commit) ")" } } }
             div { dt { "candle" } dd { (candle_version) } }
             div { dt { "device" } dd { (device) } }

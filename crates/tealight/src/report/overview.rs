@@ -1,4 +1,4 @@
-//! What one looks at first: how the runs are doing, and where their numbers stand against the baselines.
+//! How the runs are doing, and where their numbers stand against the baselines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,19 +6,20 @@ use maud::{Markup, html};
 use tealight_train::task::report::ReferenceScore;
 use tealight_train::task::table::thousands;
 
+use super::groups::Groups;
 use super::read::RunData;
 use super::read::state::State;
 use super::status::{duration, steps, time_left};
-use super::text::{lower_is_better, metric_name, number};
+use super::text::{key, lower_is_better, metric_name, number};
 
 /// The numbers of a page that change while a run goes on, by the name in `data-fact`.
 pub(super) fn facts(run: &RunData) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::from([
         ("status".to_owned(), run.state.word().to_owned()),
         ("steps".to_owned(), steps(run)),
-        ("left".to_owned(), time_left(run).unwrap_or_else(|| "–".to_owned())),
         ("time".to_owned(), training_time(run)),
     ]);
+    facts.extend(time_left(run).map(|left| ("left".to_owned(), left)));
     for (split, metric) in shown_metrics(run) {
         facts.insert(format!("{split}/{metric}/last"), at_step(last(run, split, metric)));
         facts.insert(format!("{split}/{metric}/best"), at_step(best(run, split, metric)));
@@ -59,23 +60,31 @@ fn at_step(value: Option<(u64, f64)>) -> String {
     format!("{} (step {})", number(value), thousands(step))
 }
 
+/// How far one run is: the first line of its page.
+pub(super) fn progress(run: &RunData) -> Markup {
+    let facts = facts(run);
+    html! {
+        (state(0, run, &facts))
+        p.detail {
+            "step " (fact(0, &facts, "steps"))
+            @if facts.contains_key("left") { ", " (fact(0, &facts, "left")) " left" }
+        }
+        (bad_steps(run))
+    }
+}
+
 /// The section of one run.
 pub(super) fn of_one(run: &RunData) -> Markup {
     let facts = facts(run);
     html! {
-        (state(0, run, &facts))
         dl.facts {
-            div { dt { "steps" } dd { (fact(0, &facts, "steps")) } }
-            div { dt { "time left" } dd { (fact(0, &facts, "left")) } }
-            div { dt { "training time" } dd { (fact(0, &facts, "time")) } }
-            div { dt { "parameters" } dd { (thousands(run.manifest.n_parameters)) } }
             div { dt { "task" } dd { (run.config.task.kind()) } }
             div { dt { "attention" } dd { (run.config.model.attention_kinds()) } }
+            div { dt { "parameters" } dd { (thousands(run.manifest.n_parameters)) } }
+            div { dt { "training time" } dd { (fact(0, &facts, "time")) } }
             div { dt { "device" } dd { (run.manifest.device) } }
-            div { dt { "started" } dd { (run.manifest.started.replace('T', " ").replace('Z', " UTC")) } }
         }
-        (standing(run, &facts))
-        (bad_steps(run))
+        @if run.report.is_some() { (standing(run)) }
     }
 }
 
@@ -94,8 +103,8 @@ fn state(index: usize, run: &RunData, facts: &BTreeMap<String, String>) -> Marku
 }
 
 /// Last and best values of each metric beside the baselines.
-fn standing(run: &RunData, facts: &BTreeMap<String, String>) -> Markup {
-    let metrics = shown_metrics(run);
+pub(super) fn standing(run: &RunData) -> Markup {
+    let (facts, metrics) = (&facts(run), shown_metrics(run));
     if metrics.is_empty() {
         return html! { p { "Nothing has been logged yet." } };
     }
@@ -138,21 +147,23 @@ fn bad_steps(run: &RunData) -> Markup {
 }
 
 /// The section of several runs: a row each.
-pub(super) fn of_several(runs: &[RunData]) -> Markup {
+pub(super) fn of_several(runs: &[RunData], groups: &Groups) -> Markup {
     let metrics = common_metrics(runs);
+    let is_running = runs.iter().any(|run| run.state == State::Running);
     html! {
         div.scroll { table {
             caption { "The runs; best values of the validation split" }
             thead { tr {
                 th scope="col" { "run" } th scope="col" { "state" } th scope="col" { "steps" }
-                th scope="col" { "time left" } th scope="col" { "training time" } th scope="col" { "parameters" }
+                @if is_running { th scope="col" { "time left" } }
+                th scope="col" { "training time" } th scope="col" { "parameters" }
                 @for (split, metric) in &metrics { th scope="col" { (split) ", " (metric_name(metric)) } }
             } }
             tbody { @for (index, run) in runs.iter().enumerate() { @let facts = facts(run); tr {
-                th scope="row" { span.key data-run=(index) {} " " (run.name) }
+                th scope="row" { @if let Some(group) = groups.of(index) { (key(group)) " " } (run.name) }
                 td { (state(index, run, &facts)) }
                 td { (fact(index, &facts, "steps")) }
-                td { (fact(index, &facts, "left")) }
+                @if is_running { td { (fact(index, &facts, "left")) } }
                 td { (fact(index, &facts, "time")) }
                 td { (thousands(run.manifest.n_parameters)) }
                 @for (split, metric) in &metrics {

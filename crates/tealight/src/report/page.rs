@@ -6,14 +6,17 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::ablation::Ablation;
-use super::charts::{Chart, charts, figures};
+use super::charts::{Chart, charts, figures, means};
+use super::groups::Groups;
 use super::read::RunData;
 use super::series::N_STRETCHES;
 use super::structure::structure;
 use super::update::{clock, thinned};
-use super::{attention, checkpoints, origin, overview, plots, results, samples, settings};
+use super::{attention, checkpoints, mistakes, origin, overview, results, samples, settings};
 use crate::charts::base64::Base64;
 
+/// Runs whose samples are open.
+const MAX_OPEN: usize = 3;
 /// Stretches of each of many runs.
 const MIN_STRETCHES: usize = 60;
 
@@ -48,7 +51,8 @@ pub(crate) fn page(
     ablation: Option<&Ablation>,
     form: Form<'_>,
 ) -> anyhow::Result<String> {
-    let charts = charts(runs);
+    let groups = Groups::new(runs, ablation);
+    let charts = charts(runs, &groups);
     let data = data(runs, &charts)?;
     let title = title(runs);
     let document = html! {
@@ -68,7 +72,7 @@ pub(crate) fn page(
             body {
                 a.skip href="#main" { "Skip to the content" }
                 header { p.brand { "Tealight" } h1 { (title) } }
-                main id="main" { (sections(runs, ablation, &charts)) }
+                main id="main" { (sections(runs, ablation, &groups, &charts)) }
                 script type="application/json" id="data" { (PreEscaped(data)) }
                 script { (PreEscaped(SCRIPT)) }
                 @if let Form::Live { script } = form { script { (PreEscaped(script)) } }
@@ -114,28 +118,37 @@ struct Section {
     content: Markup,
 }
 
-fn sections(runs: &[RunData], ablation: Option<&Ablation>, charts: &[Chart]) -> Markup {
+/// The sections: first the answer, then the examples, then how it came about.
+fn sections(
+    runs: &[RunData],
+    ablation: Option<&Ablation>,
+    groups: &Groups,
+    charts: &[Chart],
+) -> Markup {
     let mut sections = Vec::new();
     let mut add = |id, heading, content: Option<Markup>| {
         sections.extend(content.map(|content| Section { id, heading, content }));
     };
-    add("ablation", "Ablation", ablation.map(Ablation::section));
+    let of_ablation =
+        |ablation: &Ablation| html! { (ablation.section()) (means(runs, groups, charts)) };
+    add("ablation", "Ablation", ablation.map(of_ablation));
     if let [run] = runs {
-        add("overview", "Overview", Some(overview::of_one(run)));
-        add("charts", "Charts", chart_section(runs, charts));
-        add("results", "Results", results::of_one(run));
-        add("mistakes", "Mistakes", plots::of_one(run));
+        add("results", "Results", Some(results::of_one(run)));
         add("samples", "Samples", samples::of_one(run));
+        add("mistakes", "Mistakes", mistakes::of_one(run));
+        add("charts", "Charts", chart_section(runs, groups, charts));
+        add("detail", "Results in detail", results::in_detail(run));
+        add("overview", "The run", Some(overview::of_one(run)));
         add("attention", "Attention", attention::of_one(run));
         add("settings", "Settings", Some(settings::of_one(run)));
         add("again", "How to do it again", Some(origin::of_one(run)));
         add("checkpoints", "Checkpoints", Some(checkpoints::of_one(run)));
     } else if !runs.is_empty() {
-        add("overview", "Overview", Some(overview::of_several(runs)));
-        add("charts", "Charts", chart_section(runs, charts));
-        add("settings", "Settings", Some(settings::of_several(runs)));
-        add("results", "Results", results::of_several(runs));
+        add("results", "Results", results::of_several(runs, groups));
+        add("overview", "Runs", Some(overview::of_several(runs, groups)));
         add("samples", "Samples", samples_of_all(runs));
+        add("charts", "Charts", chart_section(runs, groups, charts));
+        add("settings", "Settings", Some(settings::of_several(runs)));
         add("again", "How to do it again", Some(each(runs, origin::of_one)));
         add("checkpoints", "Checkpoints", Some(each(runs, checkpoints::of_one)));
     }
@@ -152,12 +165,12 @@ fn sections(runs: &[RunData], ablation: Option<&Ablation>, charts: &[Chart]) -> 
     }
 }
 
-fn chart_section(runs: &[RunData], charts: &[Chart]) -> Option<Markup> {
+fn chart_section(runs: &[RunData], groups: &Groups, charts: &[Chart]) -> Option<Markup> {
     (!charts.is_empty()).then(|| {
         html! {
             // The script puts its controls here.
             div id="controls" {}
-            (figures(runs, charts))
+            (figures(runs, groups, charts))
         }
     })
 }
@@ -170,7 +183,10 @@ fn each(runs: &[RunData], content: impl Fn(&RunData) -> Markup) -> Markup {
 fn samples_of_all(runs: &[RunData]) -> Option<Markup> {
     let of_runs: Vec<_> =
         runs.iter().filter_map(|run| Some((run, samples::of_one(run)?))).collect();
-    (!of_runs.is_empty()).then(|| html! { @for (run, content) in of_runs { details { summary { (run.name) } (content) } } })
+    let is_open = of_runs.len() <= MAX_OPEN;
+    (!of_runs.is_empty()).then(|| {
+        html! { @for (run, content) in of_runs { details open[is_open] { summary { (run.name) } (content) } } }
+    })
 }
 
 /// The data of the scripts as JSON that cannot end its element.

@@ -1,5 +1,6 @@
-//! Numbers and names as the page writes them.
+//! Numbers, names and colours as the page writes them.
 
+use maud::{Markup, html};
 use tealight_train::monitor::early_stopping::Direction;
 
 use crate::charts::metrics::display_name;
@@ -26,8 +27,16 @@ pub(super) fn spaced(name: &str) -> String {
 }
 
 /// The name of a metric in titles and headings.
-pub(super) fn metric_name(metric: &str) -> String {
+pub(crate) fn metric_name(metric: &str) -> String {
     spaced(display_name(metric))
+}
+
+/// The colours of the style sheet for runs.
+const N_TONES: usize = 7;
+
+/// The colour of a group of runs, beside its name.
+pub(super) fn key(group: usize) -> Markup {
+    html! { span.key data-tone=(group % N_TONES) {} }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ pub(crate) mod config;
 pub(crate) mod ended;
 pub(crate) mod input_warnings;
 pub(crate) mod job;
+pub(crate) mod last_lines;
 pub(crate) mod load;
 pub(crate) mod notes;
 pub(crate) mod number_format;

@@ -40,6 +40,13 @@ fn a_classifier_that_is_exported_classifies_and_begins_a_run() -> Result {
     folder.succeed(&["export", "runs/weather", "--to", "hf"])?;
     let architecture = json(&folder.read("hf/config.json")?)?["architectures"][0].clone();
     assert_eq!(architecture, "BertForSequenceClassification");
+    let card = folder.read("hf/README.md")?;
+    let python = "## Use\n\n```python\nfrom transformers import pipeline\n";
+    assert!(card.contains(python) && card.contains("library_name: transformers\n"), "{card}");
+    let data = card.lines().find(|line| line.contains(" by Tealight on ")).ok_or("no data")?;
+    assert!(!data.contains("tokenizer"), "{data}");
+    let machine = folder.path("").display().to_string();
+    assert!(!card.contains(machine.trim_end_matches('/')), "{card}");
     let doctor = folder.succeed(&["doctor", "weather.toml"])?.stdout;
     assert!(doctor.contains("`transformers` has a class for it: BertFor"), "{doctor}");
     folder.succeed(&["export", "runs/weather", "--to", "own", "--format", "tealight"])?;

@@ -69,10 +69,20 @@ fn assert_loads_nothing(html: &str) {
     assert!(html.contains("content=\"default-src 'none'; style-src 'sha256-"));
 }
 
+/// The page has these sections in this order, and maybe others.
 fn assert_sections(html: &str, ids: &[&str]) {
+    let mut rest = html;
     for id in ids {
-        assert!(html.contains(&format!("<section id=\"{id}\"")), "{id}");
+        let after = rest.split_once(&format!("<section id=\"{id}\"")).map(|(_, after)| after);
+        assert!(after.is_some(), "{id} is missing, or before another one");
+        rest = after.unwrap_or_default();
     }
+}
+
+/// A section of the page.
+fn section<'a>(html: &'a str, id: &str) -> Result<&'a str> {
+    let after = html.split_once(&format!("<section id=\"{id}\"")).ok_or("no section")?.1;
+    Ok(after.split("</section>").next().unwrap_or_default())
 }
 
 #[test]
@@ -96,16 +106,18 @@ fn a_finished_run_has_a_page_with_everything() -> Result {
     assert_sections(
         &html,
         &[
-            "overview",
-            "charts",
             "results",
             "samples",
+            "charts",
+            "overview",
             "attention",
             "settings",
             "again",
             "checkpoints",
         ],
     );
+    // What only a run that goes on has.
+    assert!(!html.contains("time left") && !html.contains("data-fact=\"0/left\""), "{html}");
     for text in [
         "class=\"state\" data-state=\"finished\"",
         "6 of 6",
@@ -137,7 +149,7 @@ fn every_task_has_its_page() -> Result {
         assert_loads_nothing(&html);
         assert_sections(
             &html,
-            &["overview", "charts", "results", "samples", "attention", "settings"],
+            &["results", "samples", "charts", "overview", "attention", "settings"],
         );
         assert!(html.contains("class=\"state\" data-state=\"finished\""), "{name}");
         assert!(html.contains("class=\"example\""), "{name}");
@@ -153,6 +165,7 @@ fn every_task_has_its_page() -> Result {
     }
     let classify = page(&folder, &["runs/classify"])?.0;
     assert!(classify.contains("class=\"confusion\""));
+    assert_sections(&classify, &["results", "samples", "mistakes", "charts"]);
     let masked = page(&folder, &["runs/masked_lm"])?.0;
     assert!(masked.contains("<th scope=\"row\">always “"), "the baseline of masked tokens");
     assert!(masked.contains(">weather accuracy english<"), "{masked}");
@@ -166,8 +179,14 @@ fn a_page_of_pictures_shows_the_mistakes() -> Result {
     folder.succeed(&["train", "shapes.toml"])?;
     let (html, data) = page(&folder, &["runs/shapes"])?;
     assert_loads_nothing(&html);
-    assert_sections(&html, &["results", "mistakes", "samples", "attention"]);
+    assert_sections(&html, &["results", "samples", "mistakes", "charts", "attention"]);
     assert!(html.contains("src=\"data:image/png;base64,") && data["attention"].is_array());
+    let samples = section(&html, "samples")?;
+    assert_eq!(samples.matches("<img class=\"sample\" src=\"data:image/png;base64,").count(), 3);
+    // A run of before, which has kept none, names them.
+    std::fs::remove_dir_all(folder.path("runs/shapes/samples"))?;
+    let (html, _) = page(&folder, &["runs/shapes"])?;
+    assert!(!section(&html, "samples")?.contains("<img"), "{html}");
     assert!(html.contains("src=\"data:image/svg+xml;base64,"));
     Ok(())
 }
@@ -203,11 +222,7 @@ fn several_runs_show_the_settings_that_differ_and_no_others() -> Result {
     folder.succeed(&["train", "tiny.toml", "--name", "other", "--set", "training.batch_size=7"])?;
     let (html, data) = page(&folder, &["runs/tiny", "runs/other"])?;
     assert_loads_nothing(&html);
-    let settings = html
-        .split("<section id=\"settings\"")
-        .nth(1)
-        .and_then(|rest| rest.split("</section>").next());
-    let settings = settings.ok_or("no settings")?;
+    let settings = section(&html, "settings")?;
     assert!(settings.contains("training.batch_size"), "{settings}");
     assert_eq!(settings.matches("<tr>").count(), 2, "{settings}");
     assert_eq!(data["charts"][0]["lines"].as_array().map(Vec::len), Some(4));
@@ -217,13 +232,112 @@ fn several_runs_show_the_settings_that_differ_and_no_others() -> Result {
 #[test]
 fn an_ablation_has_a_page_with_its_table_and_charts() -> Result {
     let folder = Folder::new()?;
-    let vary = ["--vary", "model.n_heads=1,2", "--seeds", "2", "--output", "heads"];
+    let vary =
+        ["--vary", "model.attention.kind=softmax,linear", "--seeds", "2", "--output", "heads"];
     folder.succeed(&[&["ablate", "tiny.toml"], &vary[..]].concat())?;
     let (html, data) = page(&folder, &["heads"])?;
     assert_loads_nothing(&html);
-    assert_sections(&html, &["ablation", "charts", "settings"]);
+    assert_sections(&html, &["ablation", "results", "charts", "settings"]);
     assert!(html.contains(" ± ") && html.contains("src=\"data:image/svg+xml;base64,"));
     assert_eq!(data["runs"].as_array().map(Vec::len), Some(4));
+    // A colour for each variant in tables and charts, and one legend for all of these.
+    let lines = data["charts"][0]["lines"].as_array().ok_or("lines")?;
+    let groups: Vec<_> = lines.iter().map(|line| (&line["run"], &line["group"])).collect();
+    assert!(
+        groups.contains(&(&json!(1), &json!(0))) && groups.contains(&(&json!(2), &json!(1))),
+        "{groups:?}"
+    );
+    assert_eq!(html.matches("<ul class=\"legend groups\">").count(), 1);
+    let charts = section(&html, "charts")?;
+    for (group, name) in ["softmax", "linear"].iter().enumerate() {
+        let entry = format!(
+            "<li data-group=\"{group}\"><span class=\"key\" data-tone=\"{group}\"></span> {name}</li>"
+        );
+        assert!(charts.contains(&entry), "{entry}: {charts}");
+        assert!(!html.contains(&format!(">{name}</text>")), "a legend in a chart");
+    }
+    // Mean lines and dots have the colours of the first two variants.
+    let ablation = section(&html, "ablation")?;
+    for colour in ["#0072b2", "#d55e00"] {
+        assert!(ablation.contains(&format!("stroke=\"{colour}\"")), "{colour}");
+    }
+    assert!(ablation.contains("accuracy, validation, mean ± standard deviation"), "{ablation}");
+    assert!(ablation.contains("<span class=\"key\" data-tone=\"1\">"));
+    Ok(())
+}
+
+#[test]
+fn errors_are_red_in_the_confusion_matrix() -> Result {
+    let folder = Folder::new()?;
+    let (name, task) = TASKS[2];
+    train(&folder, name, task)?;
+    let report: Value = serde_json::from_str(&folder.read("runs/classify/report.json")?)?;
+    let mut report = report;
+    report["confusion"] = json!([[457, 0], [23, 0]]);
+    folder.write("runs/classify/report.json", report.to_string())?;
+    let (html, _) = page(&folder, &["runs/classify"])?;
+    let matrix = html.split("<table class=\"confusion\">").nth(1).ok_or("no matrix")?;
+    for cell in [
+        "<td class=\"right\" data-level=\"10\">457</td>",
+        "<td data-level=\"10\">23</td>",
+        "<td class=\"right\" data-level=\"0\">0</td>",
+    ] {
+        assert!(matrix.contains(cell), "{cell}");
+    }
+    assert!(html.contains(".confusion td.right { --tone: var(--accent); }"));
+    Ok(())
+}
+
+#[test]
+fn samples_say_whether_the_model_was_right() -> Result {
+    let folder = Folder::trained()?;
+    let line = |step: u64, example: u64, best: &str| {
+        let candidates = [["a", best], ["b", if best == "a" { "b" } else { "a" }]];
+        let candidates = candidates.map(|[_, text]| json!({ "text": text, "probability": 0.5 }));
+        let line = json!({ "step": step, "example": example, "input": "x", "truth": ["a"], "candidates": [candidates] });
+        format!("{line}\n")
+    };
+    let lines = line(2, 0, "b") + &line(4, 0, "a") + &line(4, 1, "b");
+    folder.write("runs/tiny/samples.jsonl", lines)?;
+    let (html, _) = page(&folder, &["runs/tiny"])?;
+    let samples = section(&html, "samples")?;
+    let verdicts: Vec<&str> =
+        samples.split("aria-label=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    // The last answer of the first example, the one before it, which is folded, and that of the second example.
+    assert_eq!(verdicts, ["right", "wrong", "wrong"]);
+    assert!(samples.contains(">✓</span>") && samples.contains(">✗</span>"), "{samples}");
+    Ok(())
+}
+
+#[test]
+fn the_checkpoint_in_use_is_marked() -> Result {
+    let folder = Folder::new()?;
+    folder.succeed(&["train", "tiny.toml", "--set", "checkpoint.select=best"])?;
+    let (html, _) = page(&folder, &["runs/tiny"])?;
+    let best = folder.read("runs/tiny/checkpoints/best")?;
+    let step = best.trim().trim_start_matches("step-").trim_start_matches('0');
+    let table = section(&html, "checkpoints")?;
+    let row = table.split("<tr class=\"own\">").nth(1).ok_or("no row is marked")?;
+    assert!(row.starts_with(&format!("<th scope=\"row\">{step}</th>")), "{row}");
+    assert_eq!(table.matches('✓').count(), 1, "{table}");
+    let caption = format!("Final evaluation, with the checkpoint of step {step} (");
+    assert!(section(&html, "results")?.contains(&caption), "{caption}");
+    Ok(())
+}
+
+/// A table that is wider than the window has a shadow at the side where it goes on.
+#[test]
+fn every_table_scrolls_with_a_shadow() -> Result {
+    let folder = Folder::trained()?;
+    folder.succeed(&["train", "tiny.toml", "--name", "other"])?;
+    for runs in [&["runs/tiny"][..], &["runs/tiny", "runs/other"]] {
+        let (html, _) = page(&folder, runs)?;
+        let tables = html.matches("<table").count();
+        assert_eq!(html.matches("<div class=\"scroll\"><table").count(), tables);
+        assert!(
+            tables > 3 && html.contains("background-attachment: local, local, scroll, scroll;")
+        );
+    }
     Ok(())
 }
 
@@ -274,7 +388,7 @@ fn a_run_that_goes_on_is_running_and_tells_the_time_left() -> Result {
     assert!(
         html.contains("class=\"state\" data-state=\"running\"") && html.contains(" of 10,000,000")
     );
-    assert!(!html.contains("data-fact=\"0/left\">–"), "no time left");
+    assert!(html.contains("data-fact=\"0/left\">") && !html.contains("0/left\">–"), "no time left");
     Ok(())
 }
 

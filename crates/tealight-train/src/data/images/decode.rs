@@ -111,6 +111,7 @@ fn ends(jpeg: &[u8]) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::data::images::encode;
     use crate::data::images::orientation::tests::exif;
 
     /// Written by Pillow: 3 x 5 pixels of grey 90.
@@ -135,13 +136,6 @@ pub(super) mod tests {
     /// A JPEG of 3 x 5 pixels, grey or in colour.
     pub(in crate::data::images) fn jpeg_of(colour: bool) -> Vec<u8> {
         bytes(if colour { RGB } else { GREY })
-    }
-
-    /// The PNG of a picture.
-    pub(crate) fn png_of(picture: &Picture) -> Vec<u8> {
-        let PictureSize { height, width, channels } = picture.size;
-        let colour = if channels == 1 { ColorType::Grayscale } else { ColorType::Rgb };
-        encoded([height, width], colour, png::BitDepth::Eight, &picture.pixels)
     }
 
     fn encoded(
@@ -218,7 +212,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_no_picture_says_why() {
         let size = PictureSize { height: 13, width: 17, channels: 3 };
-        let whole = png_of(&Picture::new(size, (0..13 * 17 * 3).map(|at| at as u8).collect()));
+        let whole = encode(&Picture::new(size, (0..13 * 17 * 3).map(|at| at as u8).collect()));
         let fault = |bytes: &[u8]| decode(bytes).unwrap_err();
         assert_eq!(fault(b""), "is empty");
         assert_eq!(fault(b"a text that is called .png"), "is neither a PNG nor a JPEG");
@@ -237,7 +231,7 @@ pub(super) mod tests {
     #[test]
     fn a_header_that_claims_more_than_memory_holds_is_refused() {
         let size = PictureSize { height: 1, width: 1, channels: 1 };
-        let mut bytes = png_of(&Picture::new(size, vec![0]));
+        let mut bytes = encode(&Picture::new(size, vec![0]));
         bytes[16..24].copy_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
         let mut crc = flate2::Crc::new();
         crc.update(&bytes[12..29]);

@@ -10,6 +10,7 @@
 
 pub mod augment;
 mod decode;
+mod encode;
 mod item;
 mod normalise;
 mod orientation;
@@ -27,6 +28,7 @@ use std::path::PathBuf;
 use rayon::prelude::*;
 
 pub use decode::decode;
+pub(crate) use encode::encode;
 pub use normalise::Normalisation;
 pub(crate) use normalise::Table;
 use picture::n_bytes;
@@ -244,9 +246,6 @@ fn in_list(found: &[String], list: &[String]) -> Result<Vec<u32>> {
     };
     found.iter().map(place).collect()
 }
-
-#[cfg(test)]
-pub(crate) use decode::tests::png_of;
 
 #[cfg(test)]
 mod tests;

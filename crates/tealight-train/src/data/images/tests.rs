@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use tempfile::TempDir;
 
-use super::decode::tests::{jpeg_of, png_of};
+use super::decode::tests::jpeg_of;
 use super::*;
 use crate::data::compressed::tests::gzip;
 use source::cifar::{self, Classes};
@@ -19,7 +19,7 @@ const AS_THEY_ARE: Preparation =
 
 /// A grey PNG of one tone.
 fn png(tone: u8) -> Vec<u8> {
-    png_of(&Picture::new(SIZE, vec![tone; n_bytes(SIZE)]))
+    encode(&Picture::new(SIZE, vec![tone; n_bytes(SIZE)]))
 }
 
 /// A folder with files by name.
@@ -258,7 +258,7 @@ fn size_and_colour_make_pictures_alike() {
     files.push(("train/b/3.jpg", jpeg_of(true)));
     files.push((
         "train/b/4.png",
-        png_of(&Picture::new(PictureSize { height: 6, ..SIZE }, vec![4; 30])),
+        encode(&Picture::new(PictureSize { height: 6, ..SIZE }, vec![4; 30])),
     ));
     let directory = folder(&files);
     let source = SourceConfig::Folders(with_path(directory.path()));

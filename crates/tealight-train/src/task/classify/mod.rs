@@ -186,6 +186,7 @@ impl Classify {
             truth: vec![truth],
             text: number,
             candidates: if is_number { Vec::new() } else { vec![likeliest(scores)] },
+            ..Sample::default()
         })
     }
 

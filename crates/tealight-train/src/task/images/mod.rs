@@ -9,6 +9,7 @@ mod illustrations;
 mod report;
 
 use std::collections::BTreeMap;
+use std::slice;
 
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
@@ -182,11 +183,13 @@ impl Images {
         model: &ImageClassifier,
         (picture, name, class): (Picture, &str, u32),
     ) -> Result<Sample> {
-        let scores = self.classifier(model).scores(&[picture])?.into_iter().flatten();
+        let scores =
+            self.classifier(model).scores(slice::from_ref(&picture))?.into_iter().flatten();
         Ok(Sample {
             input: name.to_owned(),
             truth: self.labels.names().get(class as usize).cloned().into_iter().collect(),
             candidates: vec![likeliest(self.labels.names().iter().cloned().zip(scores))],
+            picture: Some(picture),
             ..Sample::default()
         })
     }

@@ -151,7 +151,7 @@ fn a_trained_model_is_used_without_its_data() {
     assert_eq!((name, class < 8), ("validation/3", true));
     // From a file, in colour and of another size.
     let path = run.path().join("picture.png");
-    std::fs::write(&path, crate::data::images::png_of(&picture.clone().converted(Colour::Rgb)))
+    std::fs::write(&path, crate::data::images::encode(&picture.clone().converted(Colour::Rgb)))
         .unwrap();
     assert_eq!(preprocessing.open(&path).unwrap(), picture);
     let (model, pixels) = (model(&task), Pixels::new(&preprocessing, device()));

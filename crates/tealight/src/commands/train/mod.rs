@@ -19,7 +19,7 @@ use tealight_train::config::{RunConfig, to_resolved_toml};
 use tealight_train::data::DataFile;
 use tealight_train::inference::attention_map::AttentionMap;
 use tealight_train::observer::jsonl::JsonLines;
-use tealight_train::observer::samples::{self, SampleLines};
+use tealight_train::observer::samples::SampleLines;
 use tealight_train::observer::tensorboard::TensorBoard;
 use tealight_train::observer::{Event, Observer, notify};
 use tealight_train::run::manifest::Instructions;
@@ -256,7 +256,7 @@ impl Training<'_> {
         let Some(directory) = directory else { return Ok(Vec::new()) };
         self.log(&format!("run {}", directory.path().display()));
         let RunConfig { log, model, .. } = &self.loaded.config;
-        let samples = SampleLines::append(&directory.path().join(samples::FILE))?;
+        let samples = SampleLines::append(directory.path())?;
         let mut observers: Vec<Box<dyn Observer>> =
             vec![Box::new(JsonLines::append(&directory.metrics_path())?), Box::new(samples)];
         if log.tensorboard {

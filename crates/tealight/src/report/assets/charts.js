@@ -1,10 +1,6 @@
 // The charts: uPlot in the place of the static pictures.
 
-// Colours that colour-blind readers can tell apart (Okabe and Ito 2008), on light and on dark pages.
-const PALETTES = {
-  light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#9a6a00", "#56b4e9", "#222222"],
-  dark: ["#56b4e9", "#f08030", "#2fc79a", "#e39ac6", "#e6c229", "#8f9cff", "#eeeeee"],
-};
+const N_TONES = 7;
 const DASHES = [[], [7, 3], [2, 2], [8, 2, 2, 2]];
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 
@@ -16,13 +12,13 @@ function theme() {
   const style = getComputedStyle(document.documentElement);
   const of = name => style.getPropertyValue(name).trim();
   return { text: of("--text"), muted: of("--muted"), grid: of("--grid"), bad: of("--bad"),
-    palette: PALETTES[darkness.matches ? "dark" : "light"] };
+    palette: Array.from({ length: N_TONES }, (_, at) => of("--tone-" + at)) };
 }
 
-// Colour and dashes: of one run a colour for each split, of several a colour for each run.
+// Colour and dashes: of one run a colour for each split, of several a colour for each group.
 function styleOf(line, at, palette) {
-  const isOne = data.runs.length === 1;
-  const index = isOne ? at : line.run;
+  const isOne = line.group === null;
+  const index = isOne ? at : line.group;
   const turn = isOne ? 0 : Math.floor(index / palette.length);
   const isTraining = line.split === "train";
   return { colour: palette[index % palette.length], width: isTraining ? 1.2 : 2,
@@ -31,13 +27,13 @@ function styleOf(line, at, palette) {
 
 // The lines of a chart with their points: raw ones, smoothed ones before them, limits.
 function linesOf(chart, colours) {
-  const lines = chart.lines.map((line, at) => ({ label: line.label, ...styleOf(line, at, colours.palette),
+  const lines = chart.lines.map((line, at) => ({ label: line.label, group: line.group, ...styleOf(line, at, colours.palette),
     points: pointsOf(line, chart.metric, view), isLimit: false }));
   const ends = lines.flatMap(line => [line.points.x[0], line.points.x[line.points.x.length - 1]])
     .filter(x => x !== undefined);
   const first = Math.min(...ends), last = Math.max(...ends);
   const limits = chart.limits.filter(limit => !view.logY || limit.value > 0).map((limit, at) => ({
-    label: limit.name, colour: limit.name.startsWith("Bayes") ? colours.text : colours.muted, width: 1.5,
+    label: limit.name, group: null, colour: limit.name.startsWith("Bayes") ? colours.text : colours.muted, width: 1.5,
     dash: DASHES[1 + at % 3], isLimit: true,
     points: { x: first < last ? [first, last] : [first], y: first < last ? [limit.value, limit.value] : [limit.value], step: [] },
   }));
@@ -97,14 +93,28 @@ function yLabel(y) {
   return size !== 0 && (size < 1e-5 || size >= 1e6) ? y.toExponential(0) : String(+y.toPrecision(6));
 }
 
-function optionsFor(chart, series, width, colours) {
-  const axis = { stroke: colours.muted, font: "12px system-ui, sans-serif",
+const AXIS_FONT = "12px system-ui, sans-serif";
+const ruler = document.createElement("canvas").getContext("2d");
+
+// The width of the longest label of an axis in pixels.
+function widest(labels) {
+  ruler.font = AXIS_FONT;
+  return Math.ceil(Math.max(0, ...labels.map(label => ruler.measureText(label).width)));
+}
+
+// Room for the right half of the last label, which is centred at the end of the axis.
+function rightPadding(xs) {
+  return Math.max(12, 6 + widest(axisValues(null, xs.slice(-1))) / 2);
+}
+
+function optionsFor(chart, { series, table }, width, colours) {
+  const axis = { stroke: colours.muted, font: AXIS_FONT,
     grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.grid, width: 1 } };
   return {
-    width, height: 260, series, padding: [12, 12, 0, 0],
+    width, height: 260, series, padding: [12, rightPadding(table[0]), 0, 0],
     scales: { x: { time: false, distr: view.logX ? 3 : 1 }, y: { distr: view.logY ? 3 : 1 } },
     axes: [{ ...axis, label: view.axis.label, labelSize: 22, labelFont: axis.font, size: 32, values: axisValues, space: 70 },
-      { ...axis, size: 64, values: (plot, splits) => splits.map(yLabel) }],
+      { ...axis, size: (plot, labels) => Math.max(44, 18 + widest(labels || [])), values: (plot, splits) => splits.map(yLabel) }],
     legend: { show: false },
     cursor: { sync: { key: "charts", scales: ["x", null] }, drag: { x: true, y: false },
       points: { show: false } },
@@ -136,6 +146,20 @@ function readOut(metric, plot) {
     const value = seriesValue(metric, entry.chart.lines[at], points.step[place]);
     entry.values[at].textContent = formatValue(value) + " at step " + wholeNumbers.format(points.step[place]);
   });
+  if (entry.nearest) entry.nearest.textContent = x === null ? "" : nearestTo(entry, x);
+}
+
+// The name and the value of the shown line that is nearest to the cursor.
+function nearestTo(entry, x) {
+  const { plot, lines } = entry;
+  let best = "", least = Infinity;
+  lines.forEach((line, at) => {
+    if (line.isLimit || entry.hidden.has(line.label) || !line.points.x.length) return;
+    const y = line.points.y[nearest(line.points.x, x)];
+    const distance = y === null ? Infinity : Math.abs(plot.valToPos(y, "y") - plot.cursor.top);
+    if (distance < least) [least, best] = [distance, line.label + ": " + entry.values[at].textContent];
+  });
+  return best;
 }
 
 // The logged value, also where a logarithmic axis has no place for it.
@@ -155,10 +179,11 @@ function stripes(colour, dash) {
   return "repeating-linear-gradient(90deg, " + stops.join(", ") + ")";
 }
 
-// Buttons that show and hide lines; a value beside each.
+// Buttons that show and hide lines; a value beside each. Lines of groups are in the legend of the page.
 function legendFor(chart, lines, entry) {
   const list = element("ul", { class: "legend" });
   entry.values = lines.map((line, at) => {
+    if (line.group !== null && !line.isLimit) return { textContent: "" };
     const swatch = element("span", { class: "swatch" });
     swatch.style.backgroundImage = stripes(line.colour, line.dash);
     const isHidden = entry.hidden.has(line.label);
@@ -169,6 +194,18 @@ function legendFor(chart, lines, entry) {
     return value;
   });
   return list;
+}
+
+// Shows or hides the lines of a group in all charts.
+function toggleGroup(group, button) {
+  const show = button.getAttribute("aria-pressed") === "false";
+  button.setAttribute("aria-pressed", String(show));
+  for (const entry of shown.values()) {
+    for (const line of entry.lines.filter(line => line.group === group)) {
+      if (show) entry.hidden.delete(line.label); else entry.hidden.add(line.label);
+      line.series.forEach(series => entry.plot.setSeries(series, { show }));
+    }
+  }
 }
 
 function toggle(entry, at, button) {
@@ -225,6 +262,10 @@ function draw(chart) {
     entry.announcement = element("p", { class: "unseen", "aria-live": "polite" });
     figure.insertBefore(entry.box, figure.querySelector("details"));
     figure.insertBefore(entry.announcement, entry.box);
+    if (chart.lines.some(line => line.group !== null)) {
+      entry.nearest = element("p", { class: "nearest" });
+      figure.insertBefore(entry.nearest, entry.box);
+    }
     figure.classList.add("interactive");
     entry.box.addEventListener("keydown", event => onKey(entry, event));
     new ResizeObserver(() => entry.plot && entry.plot.setSize({ width: entry.box.clientWidth, height: 260 })).observe(entry.box);
@@ -233,11 +274,11 @@ function draw(chart) {
   if (entry.legend) entry.legend.remove();
   const colours = theme();
   entry.lines = linesOf(chart, colours);
-  const { series, table } = seriesFor(entry.lines);
+  const drawn = seriesFor(entry.lines);
   entry.legend = legendFor(chart, entry.lines, entry);
-  figure.insertBefore(entry.legend, entry.box);
+  figure.insertBefore(entry.legend, entry.nearest || entry.box);
   shown.set(chart.metric, entry);
-  entry.plot = new uPlot(optionsFor(chart, series, entry.box.clientWidth || 600, colours), table, entry.box);
+  entry.plot = new uPlot(optionsFor(chart, drawn, entry.box.clientWidth || 600, colours), drawn.table, entry.box);
   entry.lines.forEach(line => {
     if (entry.hidden.has(line.label)) line.series.forEach(at => entry.plot.setSeries(at, { show: false }));
   });
@@ -250,7 +291,8 @@ function drawAll() {
 
 drawAll();
 darkness.addEventListener("change", drawAll);
-for (const key of document.querySelectorAll("[data-run]")) {
-  const { palette } = theme();
-  key.style.backgroundColor = palette[key.dataset.run % palette.length];
+for (const item of document.querySelectorAll(".groups [data-group]")) {
+  const button = element("button", { type: "button", "aria-pressed": "true" }, ...item.childNodes);
+  button.addEventListener("click", () => toggleGroup(Number(item.dataset.group), button));
+  item.append(button);
 }

@@ -21,7 +21,8 @@ function buildControls() {
     checkbox("logarithmic x", "logX"),
     checkbox("logarithmic y", "logY"),
     reset,
-    element("p", { class: "hint" }, "Drag to zoom in all charts. Hovering shows logged values at their steps."),
+    element("p", { class: "hint" }, "Drag to zoom in all charts. Hovering shows logged values at their steps."
+      + (data.runs.length > 1 ? " Solid lines are evaluations, dotted ones training." : "")),
   );
 }
 

@@ -40,7 +40,7 @@ function addLines(index, change) {
     if (!chart) continue;
     if (chart.lines.some(line => line.run === index && line.split === split)) continue;
     const label = data.runs.length === 1 ? split : data.runs[index].name + " · " + split;
-    chart.lines.push({ run: index, split, label });
+    chart.lines.push({ run: index, group: null, split, label });
   }
 }
 

@@ -4,9 +4,10 @@ pub(super) mod checkpoint;
 pub(crate) mod cursor;
 pub(super) mod log;
 pub(super) mod maps;
-pub(super) mod plot;
+pub(crate) mod plot;
 pub(super) mod state;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -25,7 +26,7 @@ use crate::runs::summary::Summary;
 use checkpoint::Checkpoint;
 use log::Log;
 use maps::Attention;
-use plot::Plot;
+use plot::{Address, Plot};
 use state::State;
 
 /// Everything that a run's directory tells without its weights.
@@ -48,6 +49,8 @@ pub(crate) struct RunData {
     /// The size of the file of samples.
     pub(crate) sample_bytes: u64,
     pub(crate) checkpoints: Vec<Checkpoint>,
+    /// Pictures of the samples, by example.
+    pub(crate) pictures: BTreeMap<usize, Address>,
     /// Pictures of the final evaluation.
     pub(crate) plots: Vec<Plot>,
     /// Attention maps, or why there are none; `None` if nobody has asked for them.
@@ -77,7 +80,8 @@ impl RunData {
             samples: optional(&root.join(samples::FILE), |path| Ok(samples::read(path)?))?
                 .unwrap_or_default(),
             sample_bytes: sample_bytes(root),
-            checkpoints: Checkpoint::read_all(&directory)?,
+            checkpoints: Checkpoint::read_all(&directory, config.checkpoint.select)?,
+            pictures: pictures(root),
             plots: Plot::find_all(&directory),
             attention: None,
             bayes: OnceLock::new(),
@@ -98,7 +102,7 @@ impl RunData {
         self.state = state(root, &self.config, self.summary.as_ref())?;
         self.report = optional(&root.join("report.json"), json)?;
         self.sample_bytes = sample_bytes(root);
-        self.checkpoints = Checkpoint::read_all(&self.directory)?;
+        self.checkpoints = Checkpoint::read_all(&self.directory, self.config.checkpoint.select)?;
         Ok(())
     }
 
@@ -139,6 +143,12 @@ impl RunData {
 fn state(root: &Path, config: &RunConfig, summary: Option<&Summary>) -> Result<State> {
     let evaluated = summary.map(|summary| summary.steps);
     State::read(root, evaluated, config.training.steps)
+}
+
+/// The pictures of the first examples, up to the first that has none.
+fn pictures(root: &Path) -> BTreeMap<usize, Address> {
+    let pictures = (0..).map(|example| Address::of_png(&samples::picture_path(root, example)));
+    (0..).zip(pictures.map_while(|picture| picture)).collect()
 }
 
 fn sample_bytes(root: &Path) -> u64 {

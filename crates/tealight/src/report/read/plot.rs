@@ -1,5 +1,6 @@
 //! Pictures that the final evaluation has drawn into a run's directory.
 
+use std::fmt;
 use std::path::Path;
 
 use maud::{Markup, html};
@@ -13,11 +14,33 @@ const MAX_BYTES: u64 = 400_000;
 /// The files of a run's evaluation, and what they show.
 const OF_RUN: [(&str, &str); 1] = [("mistakes", "The most confident mistakes")];
 
-/// A picture as a `data:` address. As an image, an SVG runs no script and loads nothing.
+/// The content of a picture as a `data:` address. As an image, an SVG runs no script and loads nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Address(String);
+
+impl Address {
+    /// Reads the PNG at `path`. Returns `None` as [`Plot::read`] does.
+    pub(crate) fn of_png(path: &Path) -> Option<Self> {
+        Self::read(path, "png")
+    }
+
+    fn read(path: &Path, kind: &str) -> Option<Self> {
+        let bytes = read_up_to(path, MAX_BYTES).ok()?;
+        Some(Self(format!("data:image/{kind};base64,{}", Base64(&bytes))))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A drawing.
 #[derive(Debug)]
 pub(crate) struct Plot {
     title: String,
-    address: String,
+    address: Address,
 }
 
 impl Plot {
@@ -32,9 +55,7 @@ impl Plot {
 
     /// Reads the picture at `path`. Returns `None` if the file does not exist or is larger than [`MAX_BYTES`].
     pub(in crate::report) fn read(path: &Path, title: &str) -> Option<Self> {
-        let bytes = read_up_to(path, MAX_BYTES).ok()?;
-        let address = format!("data:image/svg+xml;base64,{}", Base64(&bytes));
-        Some(Self { title: title.to_owned(), address })
+        Some(Self { title: title.to_owned(), address: Address::read(path, "svg+xml")? })
     }
 
     /// The picture as a figure.

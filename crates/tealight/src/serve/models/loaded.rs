@@ -19,6 +19,7 @@ use tealight_train::pipelines::{Pipeline, name_of};
 use tealight_train::text::tokenizer::Tokenizer;
 use tealight_train::trained::TrainedModel;
 
+use super::examples::{Example, examples};
 use crate::args::shared::{Model, Weights};
 use crate::runs::load::open_model;
 use crate::serve::fault::Fault;
@@ -55,6 +56,8 @@ pub(in crate::serve) fn other_task(own: &str, task: &str) -> Fault {
 pub(in crate::serve) struct Loaded {
     pub(in crate::serve) model: TrainedModel,
     device: Device,
+    /// What the playground opens with.
+    examples: Vec<Example>,
     /// The pipeline that the model was trained for.
     task: &'static str,
     /// Those that have been opened, by type.
@@ -78,7 +81,8 @@ impl Loaded {
             let (name, what) = (model.origin.display(), model.description());
             bail!("`{name}` is {what}, which `tealight serve` cannot use");
         };
-        let loaded = Self { model, device, task, pipelines: RefCell::default() };
+        let examples = examples(path, task, model.readers.tokenizer.as_ref());
+        let loaded = Self { model, device, examples, task, pipelines: RefCell::default() };
         open(&loaded)?;
         Ok(loaded)
     }
@@ -95,7 +99,13 @@ impl Loaded {
         let forecast = self.pipeline::<Forecast>().ok();
         let window = forecast.map(|forecast| forecast.window());
         let longest = self.model.config.max_seq_len.filter(|_| window.is_none());
-        json!({ "task": self.task, "mask_token": mask, "max_seq_len": longest, "window": window })
+        json!({
+            "task": self.task,
+            "mask_token": mask,
+            "max_seq_len": longest,
+            "window": window,
+            "examples": self.examples,
+        })
     }
 
     /// A pipeline of the model, which is built when it is first asked.

@@ -2,6 +2,7 @@
 
 pub(super) mod batch;
 pub(super) mod catalogue;
+mod examples;
 pub(super) mod loaded;
 mod search;
 pub(super) mod table;

@@ -24,17 +24,21 @@ fn of_models(app: &App, uri: &Uri) -> Response {
     let first = names.iter().find(|name| Some(*name) == asked.as_ref()).or(names.first());
     let main = html! {
         noscript { p { "The playground needs JavaScript; the API does not." } }
+        div .choices {
+            (choice("model", &names, first))
+            (choice("another model beside it", &names, None))
+        }
         div id="for-texts" hidden {
             label for="text" { "Text" }
-            textarea id="text" spellcheck="false" { "The capital of France is Paris." }
+            textarea id="text" spellcheck="false" {}
         }
         div id="for-pictures" hidden {
             label { "Picture" input type="file" id="picture" accept="image/png,image/jpeg"; }
         }
-        div .columns id="columns" {
-            (choice("model", &names, first))
-            (choice("another model beside it", &names, None))
-        }
+        p .dim id="about" role="status" {}
+        button type="button" id="another" hidden { "Another example" }
+        // The script puts a panel here for each model that is chosen.
+        div .columns id="columns" {}
     };
     page("Playground", &main, SCRIPT)
 }

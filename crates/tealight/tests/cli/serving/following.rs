@@ -181,6 +181,41 @@ fn a_new_run_appears_while_it_trains() -> Result {
     Ok(())
 }
 
+/// A run that logs every second step and is stopped between two of them.
+#[test]
+fn the_list_has_metric_step_and_date_of_each_run() -> Result {
+    let folder = Folder::trained()?;
+    let stopped = ["train", "tiny.toml", "-q", "--name", "stopped", "--stop-after", "5"];
+    let settings = ["--set", "log.every=2", "--set", "checkpoint.every=100"];
+    folder.succeed(&[&stopped[..], &settings].concat())?;
+    let server = Server::start(&folder, &["runs"])?;
+    let list = Events::open(&server, "/events")?.next()?;
+    let page = server.get("/")?.body;
+    let summary: Value = serde_json::from_str(&folder.read("runs/tiny/summary.json")?)?;
+    let log = folder.read("runs/stopped/metrics.jsonl")?;
+    let last = log.lines().rfind(|line| line.contains("\"validation\"")).ok_or("a line")?;
+    let last: Value = serde_json::from_str(last)?;
+    for (line, name, step, accuracy) in [
+        (&list[0], "stopped", 5, &last["accuracy"]),
+        (&list[1], "tiny", 6, &summary["metrics"]["accuracy"]),
+    ] {
+        assert_eq!((&line["name"], &line["step"]), (&json!(name), &json!(step)), "{line}");
+        assert_eq!(line["metric"], json!({ "name": "accuracy", "value": accuracy }));
+        let manifest: Value =
+            serde_json::from_str(&folder.read(&format!("runs/{name}/manifest.json"))?)?;
+        assert_eq!(line["started"], manifest["started"]);
+        let started = line["started"].as_str().ok_or("a date")?;
+        let shown = format!(
+            "<td>{step}</td><td>accuracy {:.4}</td><td><time datetime=\"{started}\">{}</time></td>",
+            accuracy.as_f64().ok_or("a number")?,
+            started[..16].replace('T', " ")
+        );
+        assert!(page.contains(&shown), "{shown}: {page}");
+    }
+    assert!(page.contains("<div class=\"scroll\"><table>"), "{page}");
+    Ok(())
+}
+
 #[test]
 fn untrusted_names_and_numbers_stay_text() -> Result {
     let folder = Folder::trained()?;

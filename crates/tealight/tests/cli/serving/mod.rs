@@ -6,4 +6,5 @@ mod client;
 mod crowding;
 mod following;
 mod guarding;
+mod playing;
 mod refusing;

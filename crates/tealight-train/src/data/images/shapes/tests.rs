@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::data::images::decode::decode;
-use crate::data::images::decode::tests::png_of;
+use crate::data::images::encode;
 
 fn shapes(config: &Config) -> Shapes {
     Shapes::new(config, 17).unwrap()
@@ -136,6 +136,6 @@ fn the_pictures_of_the_repository_are_drawn_by_this_generator() {
 fn writes_the_pictures_of_the_repository() {
     for (path, picture) in shipped() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, png_of(&picture)).unwrap();
+        fs::write(path, encode(&picture)).unwrap();
     }
 }

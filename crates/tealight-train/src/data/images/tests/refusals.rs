@@ -55,7 +55,7 @@ fn files_that_cannot_be_used_are_named_before_anything_is_trained() {
     assert!(fault("train/b/3.png", b"text".to_vec()).contains("is neither a PNG nor a JPEG"));
     let unknown = fault("test/b/x.gif", Vec::new());
     assert!(unknown.contains("test/b/x.gif` is of an unknown type: expected .png"), "{unknown}");
-    let large = png_of(&Picture::new(PictureSize { height: 6, ..SIZE }, vec![0; 30]));
+    let large = encode(&Picture::new(PictureSize { height: 6, ..SIZE }, vec![0; 30]));
     let large = fault("train/b/3.png", large);
     let expected = "train/b/3.png` is 5 x 6 pixels, and `test/a/9.PNG`, the first picture, is 5 x 3: \
                     without `task.size`";

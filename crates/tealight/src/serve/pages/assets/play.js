@@ -3,8 +3,16 @@
 const text = document.getElementById("text");
 const picture = document.getElementById("picture");
 const columns = document.getElementById("columns");
+const about = document.getElementById("about");
+const another = document.getElementById("another");
 /** Ranges of characters of the text that are hidden from the models. */
 let hidden = [];
+/** Whether a token in the middle is to be hidden once the tokens are known. */
+let hidesOne = false;
+/** The example that is shown, none once the user has changed the input; the model of the examples; the picture of one. */
+let example = null, exampleOf = null, examplePicture = null;
+/** The kinds of inputs that the user has written or chosen. */
+const ofUser = new Set();
 let days = "RCSRCSRCSR";
 const WEATHER = { R: "🌧️", C: "☁️", S: "☀️" };
 
@@ -15,6 +23,67 @@ function maskedText(mask) {
     result = result.slice(0, start) + mask + result.slice(end);
   }
   return result;
+}
+
+/** What is said below an example: where it comes from, and the right answer. */
+function aboutExample(task, { is_of_run, truth }) {
+  if (!is_of_run) return "An example sentence: write your own.";
+  const answers = { "fill-mask": "the hidden token is", "weather-forecast": "the next day was", "text-classification": "its label is",
+    "image-classification": "its class is" };
+  return "A held-out example of the run" + (truth && answers[task] ? `: ${answers[task]} “${truth.trim()}”.` : ".");
+}
+
+function kindOf(task) {
+  return { "image-classification": "picture", "weather-forecast": "days" }[task] ?? "text";
+}
+
+/** Says what the example is, of which the user may have changed a part. */
+function describeExample(part = {}) {
+  about.textContent = example ? aboutExample(exampleOf.task, { ...example, ...part }) : "";
+  another.hidden = !exampleOf?.examples.some(one => one !== example);
+}
+
+/** The user has changed the input, which is no example any more. */
+function leaveExample(kind) {
+  ofUser.add(kind);
+  example = null;
+  hidden = [];
+  hidesOne = false;
+  describeExample();
+}
+
+/** Shows an example of a model as the input. */
+function showExample(model, one) {
+  example = one;
+  exampleOf = model;
+  examplePicture = null;
+  hidden = [];
+  hidesOne = false;
+  ofUser.delete(kindOf(model.task));
+  describeExample();
+  if (model.task === "weather-forecast") {
+    days = Object.entries(WEATHER).reduce((text, [letter, sign]) => text.replaceAll(sign, letter), one.text);
+  } else if (model.task === "image-classification") {
+    examplePicture = one.picture && blobOf(one.picture);
+    picture.value = "";
+  } else {
+    text.value = one.text;
+    if (one.hidden) hidden = [one.hidden];
+    hidesOne = model.task === "fill-mask" && !one.hidden && !one.text.includes(model.mask_token);
+  }
+}
+
+/** The content of a `data:` address. */
+function blobOf(address) {
+  const [head, bytes] = address.split(",");
+  return new Blob([Uint8Array.from(atob(bytes), letter => letter.charCodeAt(0))], { type: head.slice(5).split(";")[0] });
+}
+
+/** The token in the middle that has the most letters among its neighbours. */
+function middleOf(tokens) {
+  const middle = Math.floor(tokens.length / 2);
+  const near = tokens.slice(Math.max(0, middle - 2), middle + 3);
+  return near.reduce((best, one) => one.end - one.start > best.end - best.start ? one : best, near[0]);
 }
 
 /** A token with its spaces and ends of lines made visible, if it has nothing else. */
@@ -84,13 +153,20 @@ async function attention(model, sequence) {
 }
 
 async function tokenButtons(model) {
-  const tokens = await ask(modelPath(model.name) + "/tokens", { text: text.value });
-  const buttons = tokens.filter(token => token.end > token.start).map(token => {
+  const all = await ask(modelPath(model.name) + "/tokens", { text: text.value });
+  const tokens = all.filter(token => token.end > token.start);
+  if (hidesOne && tokens.length > 0) {
+    const { start, end } = middleOf(tokens);
+    hidden = [[start, end]];
+    hidesOne = false;
+  }
+  const buttons = tokens.map(token => {
     const range = [token.start, token.end];
     const at = hidden.findIndex(([start, end]) => start < range[1] && range[0] < end);
     const button = make("button", { type: "button", "aria-pressed": String(at >= 0) }, token.token);
     button.onclick = () => {
       if (at >= 0) hidden.splice(at, 1); else hidden.push(range);
+      describeExample({ truth: null });
       refresh();
     };
     return button;
@@ -100,7 +176,7 @@ async function tokenButtons(model) {
 
 const views = {
   async "fill-mask"(model) {
-    const parts = [make("p", { className: "dim" }, "Click a token to hide it."), await tokenButtons(model)];
+    const parts = [make("p", { className: "dim" }, "Click a token to hide it, or to show it again."), await tokenButtons(model)];
     const masked = maskedText(model.mask_token);
     if (masked.includes(model.mask_token) || /\[MASK\]|<mask>/.test(masked)) {
       const answer = await ask(modelPath(model.name), { inputs: masked, parameters: { top_k: 8 } });
@@ -123,10 +199,10 @@ const views = {
       await attention(model, text.value)];
   },
   async "image-classification"(model) {
-    const file = picture.files[0];
+    const file = picture.files[0] ?? examplePicture;
     if (!file) return [make("p", { className: "dim" }, "Choose a picture above.")];
     const scores = await ask(modelPath(model.name), file, { type: "application/octet-stream" });
-    const shown = make("img", { src: URL.createObjectURL(file), alt: "the chosen picture" });
+    const shown = make("img", { src: URL.createObjectURL(file), alt: "the chosen picture", className: "chosen" });
     shown.onload = () => URL.revokeObjectURL(shown.src);
     return [shown, ...scores.map(one => bar(one.label, one.score))];
   },
@@ -136,35 +212,40 @@ const views = {
       top_k: number("top_k", "", 1, 1), top_p: number("top_p", "", 0.05, 0), seed: number("seed", 0, 1, 0) };
     const labels = Object.entries(inputs).map(([name, input]) => make("label", {}, name.replace("_", "-"), input));
     const written = make("p", { className: "written", "aria-live": "polite" });
+    const legend = make("p", { className: "dim", hidden: true }, "likely ", make("span", { className: "scale", "aria-hidden": "true" }),
+      " unlikely: the stronger the colour of a written token, the less likely the model found it. Point at one to see what else was likely.");
     const details = make("div", {});
     const button = make("button", { type: "button" }, "Continue");
-    button.onclick = () => report(details, async () => {
+    const go = () => report(details, async () => {
       const body = { text: text.value };
       for (const [name, input] of Object.entries(inputs)) if (input.value !== "") body[name] = Number(input.value);
       written.replaceChildren(make("span", { className: "dim" }, text.value));
       details.replaceChildren();
+      legend.hidden = true;
       const response = await ask(modelPath(model.name) + "/continuation", body, { stream: true });
       await readEvents(response, event => {
         if (event.error) throw new Error(event.error);
         if (event.text) written.append(event.text);
         if (event.choices) written.replaceChildren(written.firstChild, ...event.choices.map(choice => tokenOf(choice, details)));
+        if (event.choices) legend.hidden = false;
       });
     });
-    return [make("div", {}, ...labels), button, written, details, await attention(model, text.value)];
+    button.onclick = go;
+    if (example?.is_of_run) go();
+    return [make("div", {}, ...labels), button, written, legend, details, await attention(model, text.value)];
   },
   async "weather-forecast"(model) {
     const parts = [make("p", { className: "dim" }, "Click a day to change it.")];
     const buttons = [...days].map((day, at) => {
       const button = make("button", { type: "button", "aria-label": `day ${at + 1}: ${day}` }, WEATHER[day]);
       button.onclick = () => {
-        days = days.slice(0, at) + { R: "C", C: "S", S: "R" }[day] + days.slice(at + 1);
-        refresh();
+        changeDays(days.slice(0, at) + { R: "C", C: "S", S: "R" }[day] + days.slice(at + 1));
       };
       return button;
     });
     const change = (label, next) => {
       const button = make("button", { type: "button" }, label);
-      button.onclick = () => { days = next; refresh(); };
+      button.onclick = () => changeDays(next);
       return button;
     };
     parts.push(make("div", { className: "tokens" }, ...buttons, change("add a day", days + "S"), change("remove", days.slice(0, -1) || "S")));
@@ -176,6 +257,13 @@ const views = {
     return parts;
   },
 };
+
+/** Days that the user has chosen. */
+function changeDays(next) {
+  leaveExample("days");
+  days = next;
+  refresh();
+}
 
 /** A written token; pointing at it shows what else was likely. */
 function tokenOf(choice, details) {
@@ -210,19 +298,23 @@ const tasks = new Map();
 /** Shows the inputs that a shown model reads. */
 function showInputs() {
   const shown = [...tasks.values()];
-  const isPicture = task => task === "image-classification";
-  document.getElementById("for-pictures").hidden = !shown.some(isPicture);
-  document.getElementById("for-texts").hidden = !shown.some(task => !isPicture(task) && task !== "weather-forecast");
+  const reads = kind => shown.some(task => kindOf(task) === kind);
+  document.getElementById("for-pictures").hidden = !reads("picture");
+  document.getElementById("for-texts").hidden = !reads("text");
 }
 
-/** The part of the page that shows one model. */
+/** The part of the page that shows one model, if one is chosen. */
 function column(select) {
   const body = make("div", {});
+  const name = make("h2", {});
+  const panel = make("section", { className: "panel", "aria-label": select.ariaLabel ?? "model" }, name, body);
   let model = null, version = 0;
   const show = () => report(body, async () => {
     const current = ++version;
+    panel.hidden = select.value === "";
+    name.textContent = select.value;
     if (model?.name !== select.value) {
-      body.replaceChildren(make("p", { className: "dim" }, select.value === "" ? "" : "loading …"));
+      body.replaceChildren(make("p", { className: "dim" }, "loading …"));
       model = null;
       tasks.delete(select);
       showInputs();
@@ -232,6 +324,16 @@ function column(select) {
       model = { name: select.value, ...described };
       tasks.set(select, model.task);
       showInputs();
+      // What the user has written stays, and a second model reads what the first one does.
+      const kind = kindOf(model.task);
+      const isFirst = tasks.keys().next().value === select || kindOf(exampleOf?.task) !== kind;
+      if (isFirst && model.examples.length > 0 && !ofUser.has(kind)) {
+        showExample(model, model.examples[0]);
+        if (tasks.size > 1) queueMicrotask(refresh);
+      } else if (isFirst) {
+        [example, exampleOf] = [null, model];
+        describeExample();
+      }
     }
     const view = views[model.task];
     const parts = await view(model);
@@ -239,7 +341,7 @@ function column(select) {
     if (current === version) replaceKeepingFocus(body, [make("p", { className: "dim" }, model.task), ...parts]);
   });
   select.onchange = show;
-  columns.append(make("section", { className: "panel", "aria-label": select.ariaLabel ?? "model" }, select, body));
+  columns.append(panel);
   return show;
 }
 
@@ -247,9 +349,17 @@ const shows = [...document.querySelectorAll("select.model")].map(column);
 const refresh = () => shows.forEach(show => show());
 let waiting = null;
 text.oninput = () => {
-  hidden = [];
+  leaveExample("text");
   clearTimeout(waiting);
   waiting = setTimeout(refresh, 300);
 };
-picture.onchange = refresh;
+picture.onchange = () => {
+  leaveExample("picture");
+  refresh();
+};
+another.onclick = () => {
+  const { examples } = exampleOf;
+  showExample(exampleOf, examples[(examples.indexOf(example) + 1) % examples.length]);
+  refresh();
+};
 refresh();
