@@ -88,8 +88,14 @@ fn prepared() -> Result<Folder> {
     for name in ["books/a.txt", "train/a.txt"] {
         folder.write(name, &texts)?;
     }
-    if !folder.path("data/tinyshakespeare.txt").exists() {
-        folder.write("data/tinyshakespeare.txt", &texts)?;
+    // What the scripts fetch.
+    for (name, text) in [
+        ("data/tinyshakespeare.txt", texts),
+        ("data/seattle_weather.txt", fs::read_to_string(root.join("data/my_weather.txt"))?),
+    ] {
+        if !folder.path(name).exists() {
+            folder.write(name, text)?;
+        }
     }
     for (name, data) in [
         ("my_weather.txt", "my_weather.txt"),

@@ -76,7 +76,11 @@ ablate)
     fi
     ;;
 serve | bench | verify-resume) parse "$@" ;;
-init) "$PROGRAM" "$@" --force 2>/dev/null || "$PROGRAM" "$@" ;;
+init)
+    # A model that an example downloads is not there.
+    # shellcheck disable=SC2046
+    case " $* " in *" --from sentence-transformers/"*) set -- $(echo "$*" | sed 's/--from [^ ]*//') ;; esac
+    "$PROGRAM" "$@" --force 2>/dev/null || "$PROGRAM" "$@" ;;
 explain | schema | info | completions) "$PROGRAM" "$@" ;;
 *)
     if [ -n "$REALLY" ]; then
