@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use tealight_train::data::survey::{PictureFiles, PictureFormat, pictures};
 
 use super::base::Base;
@@ -14,30 +14,45 @@ const BATCH_SIZE: u64 = 32;
 
 /// The configuration of a classifier of the pictures in `data`.
 pub(super) fn text(data: &UserData<'_>) -> Result<String> {
-    let PictureFiles { format, n, height } = pictures(data.file)?;
-    let (source, what, colour) = source(&format, &data.path);
+    let PictureFiles { format, n, height, is_grey } = pictures(data.file)?;
+    if let PictureFormat::Folders { n_classes: n_classes @ ..2, .. } = format {
+        bail!(
+            "`{}` has {n_classes} class folders with pictures, and a classifier needs two: expected <class>/1.jpg",
+            data.file.display()
+        );
+    }
+    let (source, what) = source(&format, &data.path);
+    let colour = match (&format, is_grey) {
+        (PictureFormat::Idx { .. } | PictureFormat::Cifar, _) => "",
+        (_, true) => "colour = \"grey\"                 # as all pictures that were looked at\n",
+        (_, false) => "colour = \"rgb\"                  # or \"grey\"\n",
+    };
     let title = title(n, &what);
-    // Time grows with the square of the side.
+    // Time grows with the number of patches. Strokes are recognised from large patches; photos are not.
     let (size, patch) = match height {
         Some(height) if height <= 20 => (16, 4),
-        Some(height) if height <= 40 => (height.next_multiple_of(4), 4),
+        Some(height) if height <= 40 => {
+            let size = height.next_multiple_of(4);
+            (size, if is_grey { size / 4 } else { 4 })
+        }
         _ => (64, 8),
     };
     let seen = height.map_or("unknown".to_owned(), |height| format!("{height} pixels"));
-    let (d_model, n_layers, n_heads, epochs) = match n {
-        n if n < 2_000. => (32, 2, 4, 30.),
-        n if n < 20_000. => (64, 4, 4, 15.),
-        _ => (128, 4, 4, 10.),
+    let (d_model, n_layers, n_heads, epochs, lr) = match n {
+        n if n < 2_000. => (64, if is_grey { 4 } else { 2 }, 4, 30., "2e-3"),
+        n if n < 20_000. => (64, 4, 4, 15., "2e-3"),
+        _ => (128, 4, 4, 10., "1e-3"),
     };
-    let steps = (epochs * n / BATCH_SIZE as f64).clamp(100., 20_000.) as u64;
+    // Few pictures need as many updates as more of them; augmentation varies each.
+    let steps = (epochs * n / BATCH_SIZE as f64).clamp(2_000., 20_000.) as u64;
     let ending = Ending {
-        adamw: "lr = 1e-3\nweight_decay = 0.05".to_owned(),
+        adamw: format!("lr = {lr}\nweight_decay = 0.05"),
         training: "",
         stopping: "",
         warmup_steps: (steps / 20).max(1),
         final_lr_ratio: TO_ZERO,
         steps,
-        passes: format!("{epochs} times through the pictures, within 100 to 20,000 steps"),
+        passes: format!("{epochs} times through the pictures, within 2,000 to 20,000 steps"),
         batch_size: BATCH_SIZE,
         selects: "",
     };
@@ -55,7 +70,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
 /// The configuration of a classifier of the pictures in `data` that starts from `base`.
 pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
     let PictureFiles { format, n, .. } = pictures(data.file)?;
-    let (source, what, _) = source(&format, &data.path);
+    let (source, what) = source(&format, &data.path);
     let task = format!("\n[task]\nkind = \"images\"\n\n[task.data]\n{source}");
     let epochs = if n < 2_000. { 10 } else { 3 };
     let ending = base.ending(n, epochs, "pictures").text();
@@ -116,21 +131,20 @@ kind = "learned"
     )
 }
 
-/// The settings of `[task.data]`, what the data are, and the setting of their colour.
-fn source(format: &PictureFormat, path: &str) -> (String, String, &'static str) {
-    const COLOUR: &str = "colour = \"rgb\"                  # or \"grey\"\n";
+/// The settings of `[task.data]`, and what the data are.
+fn source(format: &PictureFormat, path: &str) -> (String, String) {
     let held_out = "validation = 0.1                # the share of each class that is held out\n";
     match format {
         PictureFormat::Folders { n_classes, has_held_out } => {
             let held_out = if *has_held_out { "" } else { held_out };
             let what = format!("{n_classes} class folders");
-            (format!("kind = \"folders\"\npath = {path}\n{held_out}"), what, COLOUR)
+            (format!("kind = \"folders\"\npath = {path}\n{held_out}"), what)
         }
         PictureFormat::Archive => {
             let text = format!(
                 "kind = \"archive\"\npath = {path}               # of class folders; without a folder test/, val/ or validation/ a tenth is held out\n"
             );
-            (text, "an archive".to_owned(), COLOUR)
+            (text, "an archive".to_owned())
         }
         PictureFormat::Idx { train, validation } => {
             let named = |prefix: &str, [images, labels]: &[PathBuf; 2]| {
@@ -141,10 +155,10 @@ fn source(format: &PictureFormat, path: &str) -> (String, String, &'static str) 
                 .as_ref()
                 .map_or_else(|| held_out.to_owned(), |files| named("validation_", files));
             let text = format!("kind = \"idx\"\n{}{others}", named("", train));
-            (text, "files of the form of MNIST".to_owned(), "")
+            (text, "files of the form of MNIST".to_owned())
         }
         PictureFormat::Cifar => {
-            (format!("kind = \"cifar\"\npath = {path}\n"), "the files of CIFAR".to_owned(), "")
+            (format!("kind = \"cifar\"\npath = {path}\n"), "the files of CIFAR".to_owned())
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Classifiers of a user's texts.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use tealight_model::names::Named as _;
 use tealight_train::data::survey::{Labelled, Target, labelled};
 use tealight_train::inference::labels::Objective;
@@ -75,6 +75,13 @@ pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
 fn survey(data: &UserData<'_>) -> Result<Labelled> {
     let found = labelled(data.file, &data.columns)?;
     let Labelled { label, because, .. } = &found;
+    if let [only] = &found.classes[..] {
+        bail!(
+            "`{}`: all texts have the label \"{}\" in the column `{label}`, and there is nothing to tell apart",
+            data.file.display(),
+            only.escape_debug()
+        );
+    }
     let learnt = objective(&found).name();
     log(&format!("objective = \"{learnt}\", because the column `{label}` {because}"));
     Ok(found)

@@ -63,6 +63,12 @@ impl Column {
         }
     }
 
+    /// Whether it numbers the rows: whole numbers, each of them once.
+    pub(super) fn is_counter(&self) -> bool {
+        let all_differ = self.different.values().all(|n| *n == 1);
+        self.n_numbers == self.n && self.n_fractions == 0 && self.n > 2 && all_differ
+    }
+
     pub(super) fn mean_characters(&self) -> f64 {
         self.n_characters as f64 / self.n.max(1) as f64
     }

@@ -115,18 +115,24 @@ pub fn labelled(path: &Path, chosen: &Columns) -> Result<Labelled> {
     let mut free: Vec<&Column> =
         columns.iter().filter(|c| !names.contains(&Some(c.name.as_str()))).collect();
     let Some(text) = of(names[0]).or_else(|| find_text(&free)) else {
-        return Err(refused(path, &format!("has no column of texts among {}", known())));
+        return Err(refused(
+            path,
+            &format!("has no column of texts among {}: `--text` names it", known()),
+        ));
     };
     free.retain(|column| column.name != text.name);
     let pair = of(names[1]).or_else(|| named(SECOND_TEXTS, &free));
     free.retain(|column| pair.is_none_or(|pair| pair.name != column.name));
-    // A column that is filled in every row, with the fewest values, but not the same in all.
+    // A column that is filled in nearly every row, with the fewest values, but not the same in all. One that numbers the
+    // rows is none.
     let fewest = || {
-        let filled = free.iter().copied().filter(|c| c.n == n && c.different.len() > 1);
-        filled.min_by_key(|column| column.different.len())
+        let filled = free.iter().copied().filter(|c| 10 * c.n >= 9 * n && c.different.len() > 1);
+        let labels = filled.filter(|c| !c.is_counter());
+        labels.min_by_key(|column| column.different.len())
     };
     let Some(label) = of(names[2]).or_else(|| named(LABELS, &free)).or_else(fewest) else {
-        return Err(refused(path, &format!("has no column of labels among {}", known())));
+        let rule = format!("has no column of labels among {}: `--label` names it", known());
+        return Err(refused(path, &rule));
     };
     let all: Vec<&Column> = columns.iter().collect();
     let is_named = *chosen != Columns::default()
@@ -253,6 +259,18 @@ mod tests {
         assert_eq!((&*found.text, &*found.label), ("TEXT", "Y"));
         let pairs = "{\"premise\":\"a\",\"hypothesis\":\"b\",\"label\":1}\n{\"premise\":\"a\",\"hypothesis\":\"c\",\"label\":0}";
         assert_eq!(survey("a.jsonl", pairs).unwrap().text_pair.as_deref(), Some("hypothesis"));
+    }
+
+    #[test]
+    fn a_cell_may_be_empty_and_a_counter_is_no_label() {
+        let row = |n: usize| format!("{n},some words {n},{}\n", ["low", "high"][n % 2]);
+        let rows: String = (0..40).map(row).collect();
+        let found = survey("a.csv", &format!("nr,what,kind\n{rows}40,some words,\n")).unwrap();
+        assert_eq!((&*found.label, found.target), ("kind", Target::Classes(2)));
+        let row = |n: usize| format!("{n},some words {n}\n");
+        let rows: String = (0..40).map(row).collect();
+        let error = survey("a.csv", &format!("nr,what\n{rows}")).unwrap_err().to_string();
+        assert!(error.contains("no column of labels among `nr`, `what`: `--label`"), "{error}");
     }
 
     #[test]

@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 
 use super::refused;
 use crate::data::compressed::{self, Compression};
-use crate::data::images::decode;
 use crate::data::images::source::layout::is_picture;
+use crate::data::images::{Picture, decode};
 use crate::error::{Error, Result};
 
 /// About how many bytes a small picture has in an archive.
 const BYTES_OF_PICTURE: f64 = 4000.;
 /// The greatest depth of folders.
 const MAX_DEPTH: usize = 8;
+/// Pictures that are decoded, about.
+const LOOKED_AT: usize = 16;
 
 /// Pictures with classes.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +27,8 @@ pub struct PictureFiles {
     pub n: f64,
     /// The rows of a picture, where one was seen.
     pub height: Option<usize>,
+    /// Whether all pictures that were looked at are grey, whatever the number of their channels.
+    pub is_grey: bool,
 }
 
 /// How pictures are stored.
@@ -57,13 +61,23 @@ pub fn pictures(path: &Path) -> Result<PictureFiles> {
     if metadata.is_file() {
         if [".tar", ".tar.gz", ".tgz", ".tar.zst"].iter().any(|ending| name.ends_with(ending)) {
             let n = (metadata.len() as f64 / BYTES_OF_PICTURE).max(1.);
-            return Ok(PictureFiles { format: PictureFormat::Archive, n, height: None });
+            return Ok(PictureFiles {
+                format: PictureFormat::Archive,
+                n,
+                height: None,
+                is_grey: false,
+            });
         }
         let rule = "is a file, but no archive of pictures (.tar, .tar.gz, .tar.zst): give a folder";
         return Err(refused(path, rule));
     }
     if ["data_batch_1.bin", "train.bin"].iter().any(|name| path.join(name).is_file()) {
-        return Ok(PictureFiles { format: PictureFormat::Cifar, n: 5e4, height: Some(32) });
+        return Ok(PictureFiles {
+            format: PictureFormat::Cifar,
+            n: 5e4,
+            height: Some(32),
+            is_grey: false,
+        });
     }
     match idx(path)? {
         Some(found) => Ok(found),
@@ -102,7 +116,8 @@ fn idx(folder: &Path) -> Result<Option<PictureFiles>> {
     };
     let validation = pair(&["t10k", "test", "val"]);
     let format = PictureFormat::Idx { train, validation };
-    Ok(Some(PictureFiles { format, n: f64::from(n), height: Some(height as usize) }))
+    let height = Some(height as usize);
+    Ok(Some(PictureFiles { format, n: f64::from(n), height, is_grey: true }))
 }
 
 fn folders(path: &Path) -> Result<PictureFiles> {
@@ -123,9 +138,17 @@ fn folders(path: &Path) -> Result<PictureFiles> {
     let splits: BTreeSet<_> = files.iter().filter_map(|file| folder_above(file, 2)).collect();
     let bytes = fs::read(first).map_err(Error::io("read", first))?;
     let height = decode(&bytes).ok().map(|picture| picture.size.height);
+    let seen = files.iter().step_by(files.len().div_ceil(LOOKED_AT));
+    let mut seen = seen.filter_map(|file| decode(&fs::read(file).ok()?).ok()).peekable();
+    let is_grey = seen.peek().is_some() && seen.all(|picture| is_grey(&picture));
     let has_held_out = ["test", "val", "validation"].iter().any(|name| splits.contains(*name));
     let format = PictureFormat::Folders { n_classes: classes.len(), has_held_out };
-    Ok(PictureFiles { format, n: files.len() as f64, height })
+    Ok(PictureFiles { format, n: files.len() as f64, height, is_grey })
+}
+
+/// Whether all channels of each pixel are equal.
+fn is_grey(Picture { size, pixels }: &Picture) -> bool {
+    pixels.chunks(size.channels).all(|pixel| pixel.iter().all(|value| *value == pixel[0]))
 }
 
 fn list(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
@@ -157,7 +180,10 @@ mod tests {
             fs::write(file, "no picture").unwrap();
         }
         let format = PictureFormat::Folders { n_classes: 2, has_held_out: true };
-        assert_eq!(pictures(path).unwrap(), PictureFiles { format, n: 3., height: None });
+        assert_eq!(
+            pictures(path).unwrap(),
+            PictureFiles { format, n: 3., height: None, is_grey: false }
+        );
         let header = [0, 0, 8, 3, 0, 0, 0, 7, 0, 0, 0, 28];
         fs::write(path.join("train-images-idx3-ubyte"), header).unwrap();
         fs::write(path.join("train-labels-idx1-ubyte"), header).unwrap();
