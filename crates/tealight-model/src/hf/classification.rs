@@ -14,9 +14,9 @@
 
 use serde_json::{Map, Value};
 
-use super::describe::Shapes;
 use super::keys::Keys;
 use super::rules::Rules;
+use super::shapes::Shapes;
 use super::table::Pair;
 use super::{HfError, HfResult};
 use crate::choice::names::{Named as _, names};
@@ -213,8 +213,8 @@ fn labels(keys: &mut Keys, in_weights: Option<usize>) -> HfResult<Vec<String>> {
     let n_named = named.len();
     let is_made_up = named.iter().enumerate().all(|(id, label)| *label == unnamed(id));
     if n < n_named && !is_made_up {
-        let message = format!("`id2label` has {n_named} labels, but the weights have {n} outputs");
-        return Err(HfError::Config(message));
+        // The weights are refused by their shape.
+        return Ok(named);
     }
     if n > n_named && !is_made_up {
         keys.note(format!(
@@ -229,13 +229,13 @@ fn labels(keys: &mut Keys, in_weights: Option<usize>) -> HfResult<Vec<String>> {
 /// `id2label`, in the order of the ids.
 fn names_of_labels(keys: &mut Keys) -> HfResult<Option<Vec<String>>> {
     let Some(named) = keys.object("id2label")? else { return Ok(None) };
-    let label = |id: usize| match named.get(&id.to_string()) {
-        Some(Value::String(label)) => Ok(label.clone()),
-        _ => {
-            let last = named.len() - 1;
-            let rule = format!("must have a name for each of the ids \"0\" to \"{last}\"");
-            Err(HfError::Config(format!("`id2label` {rule}; \"{id}\" has none")))
+    let label = |id: usize| {
+        if let Some(Value::String(label)) = named.get(&id.to_string()) {
+            return Ok(label.clone());
         }
+        let last = named.len() - 1;
+        let rule = format!("must have a name for each of the ids \"0\" to \"{last}\"");
+        Err(HfError::Config(format!("`id2label` {rule}; \"{id}\" has none")))
     };
     let labels = (0..named.len()).map(label).collect::<HfResult<Vec<_>>>()?;
     if labels.is_empty() {

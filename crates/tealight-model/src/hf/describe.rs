@@ -1,11 +1,10 @@
 //! From a `config.json` to a model.
 
-use std::collections::BTreeMap;
-
 use super::classification::{Classification, HeadClass};
 use super::express::{Expressed, express_as};
 use super::ids::SpecialIds;
 use super::keys::Keys;
+use super::shapes::Shapes;
 use super::table::Pair;
 use super::{Family, HfError, HfResult};
 use crate::choice::names::Named as _;
@@ -29,9 +28,6 @@ pub struct Description {
     pub notes: Vec<String>,
 }
 
-/// The shapes of the tensors in a folder's files, by their names there.
-pub type Shapes = BTreeMap<String, Vec<usize>>;
-
 /// Converts the text of a `config.json`. If its `architectures` name a class with a classification head, the
 /// model is a classifier, otherwise a language model.
 ///
@@ -45,7 +41,7 @@ pub fn describe(text: &str) -> HfResult<Description> {
 /// family, whether the model is a classifier, and how many outputs that has.
 ///
 /// # Errors
-/// As [`describe`], and if the text has names for more outputs than the files.
+/// As [`describe`].
 pub fn describe_folder(text: &str, tensors: &Shapes) -> HfResult<Description> {
     let (mut keys, family) = parse(text, tensors)?;
     let class = family.class();

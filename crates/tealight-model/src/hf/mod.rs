@@ -42,6 +42,7 @@ mod qwen3;
 mod requirements;
 mod roberta;
 mod rules;
+mod shapes;
 mod t5;
 mod table;
 #[cfg(test)]
@@ -54,10 +55,11 @@ use std::collections::BTreeSet;
 use candle_core::{Result, Tensor};
 
 pub use classification::{Classification, ProblemType};
-pub use describe::{Description, Shapes, describe, describe_folder};
+pub use describe::{Description, describe, describe_folder};
 pub use error::{HfError, HfResult};
 pub use express::{Expressed, express, express_as};
 pub use ids::SpecialIds;
+pub use shapes::Shapes;
 pub use weights::Weights;
 
 use crate::choice::names::Named as _;
