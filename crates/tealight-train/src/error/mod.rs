@@ -245,7 +245,7 @@ pub enum Error {
     #[error("a picture for TensorBoard cannot be drawn")]
     Picture(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A path is neither a run's directory nor inside one.
-    #[error("`{}` is not a run: there is no `{missing}`", .path.display())]
+    #[error("`{}` is not a run{}", .path.display(), in_place_of_a_run(.path, .missing))]
     NotARun {
         /// The path.
         path: PathBuf,
@@ -418,6 +418,14 @@ fn is_of_the_disk(error: &io::Error) -> bool {
 fn holder(pid: Option<u32>, host: Option<&str>) -> String {
     let process = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
     host.map_or_else(|| process.clone(), |host| format!("{process} on `{host}`"))
+}
+
+/// What is at the `path` of a run in its place, or which file it lacks.
+fn in_place_of_a_run(path: &Path, missing: &str) -> String {
+    if path.is_file() && path.extension().is_some_and(|extension| extension == "toml") {
+        return ", but a configuration, which `tealight train` trains a run of".to_owned();
+    }
+    format!(": there is no `{missing}`")
 }
 
 /// What to ask for while a run has checkpoints, but no best one.

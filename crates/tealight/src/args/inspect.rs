@@ -11,8 +11,9 @@ use crate::charts::attention::MapSelection;
 
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
-    /// A TOML file, the name of a shipped configuration, `-` for standard input, or the directory of a run
-    #[arg(value_name = "CONFIG|RUN", required_unless_present = "list", add = ArgValueCompleter::new(complete::config))]
+    /// A TOML file, the name of a shipped configuration, `-` for standard input, the directory of a run, an exported folder,
+    /// a Hugging Face folder, or the name of a model in Hugging Face's cache
+    #[arg(value_name = "CONFIG|MODEL", required_unless_present = "list", add = ArgValueCompleter::new(complete::config))]
     pub(crate) target: Option<PathBuf>,
     /// Override a setting: `--set model.n_heads=1` (may be repeated)
     #[arg(long = "set", value_name = "KEY=VALUE", add = ArgValueCompleter::new(complete::setting))]

@@ -4,6 +4,7 @@ pub(crate) mod ablate;
 pub(crate) mod bench;
 pub(crate) mod checkpoint;
 pub(crate) mod complete;
+mod examples;
 pub(crate) mod explain;
 pub(crate) mod init;
 pub(crate) mod inspect;
@@ -132,33 +133,39 @@ pub(crate) enum Command {
     /// Write a configuration to start from: one for a task and your data, or a shipped one
     Init(Init),
     /// Train a model from a TOML configuration and evaluate it
+    #[command(after_help = examples::TRAIN)]
     Train(Train),
     /// Check a configuration: memory, disk, gradients, masks, overfitting a single batch
+    #[command(after_help = examples::DOCTOR)]
     Doctor(Doctor),
     /// List, verify, prune or average the checkpoints of a run
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::CHECKPOINT)]
     Checkpoint(Checkpoint),
     /// Kill runs at random times, resume them, and compare them with an uninterrupted run
+    #[command(after_help = examples::VERIFY_RESUME)]
     VerifyResume(VerifyResume),
     /// Train all combinations of some settings with several seeds, and compare them
     Ablate(Ablate),
     /// Measure time and memory
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::BENCH)]
     Bench(Bench),
     /// Evaluate a run and compare it with baselines
     Evaluate(Evaluate),
     /// Forecast the next days with a weather model
+    #[command(after_help = examples::FORECAST)]
     Forecast(Forecast),
     /// Plot the metrics of runs: loss, accuracy, learning rate, gradient norm, speed
+    #[command(after_help = examples::PLOT)]
     Plot(Plot),
     /// Write an HTML page about runs: results, samples, mistakes, charts, attention, settings
     Report(Report),
     /// Draw the attention maps of a text, of days, or of a picture
     Attend(Attend),
     /// Translate texts with a sequence-to-sequence model
+    #[command(after_help = examples::TRANSLATE)]
     Translate(Translate),
     /// Train a tokenizer, or encode and decode texts
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::TOKENIZER)]
     Tokenizer(Tokenizer),
     /// Classify texts or pictures
     Classify(Classify),
@@ -171,23 +178,30 @@ pub(crate) enum Command {
     /// Serve runs and models: live pages, a playground, and an API
     Serve(Serve),
     /// Export a model as a folder for `transformers`, for ONNX runtimes, or for Tealight
+    #[command(after_help = examples::EXPORT)]
     Export(Export),
     /// List the devices that this build can use, and why others are unavailable
+    #[command(after_help = examples::DEVICES)]
     Devices(Devices),
     /// Describe this build and this machine, to paste into a bug report
+    #[command(after_help = examples::INFO)]
     Info(Info),
-    /// Show parameters and cost of a configuration or run, or list all available kinds
+    /// Show parameters and cost of a configuration or run, the parameters of a folder, or all available kinds
+    #[command(after_help = examples::INSPECT)]
     Inspect(Inspect),
     /// Explain a setting: its meaning, type, default, kinds, and an example
     Explain(Explain),
     /// Print the JSON Schema of a configuration, for editors
+    #[command(after_help = examples::SCHEMA)]
     Schema,
     /// Print shell completions
+    #[command(after_help = examples::COMPLETIONS)]
     Completions {
         /// The shell
         shell: Shell,
     },
     /// Write manual pages of all commands
+    #[command(after_help = examples::MAN)]
     Man(Man),
 }
 

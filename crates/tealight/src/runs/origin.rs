@@ -13,6 +13,9 @@ use crate::shipped::{self, Shipped};
 /// The argument that stands for standard input.
 pub(crate) const STDIN: &str = "-";
 
+/// The file of a run that has its configuration as the user wrote it.
+const CONFIG_OF_RUN: &str = "config.toml";
+
 /// Where a configuration was read from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Origin {
@@ -49,6 +52,13 @@ pub(crate) fn read(typed: &Path, overrides: &[String]) -> Result<(ConfigSource, 
     if typed.as_os_str() == STDIN {
         let label = Origin::Stdin.label(typed);
         return Ok((ConfigSource::from_bytes(&label, &read_stdin()?, overrides)?, Origin::Stdin));
+    }
+    let of_run = typed.join(CONFIG_OF_RUN);
+    if typed.is_dir() && of_run.is_file() {
+        bail!("`{}` is a run; its configuration is `{}`", typed.display(), of_run.display());
+    }
+    if typed.is_dir() {
+        bail!("`{}` is a folder, and a configuration is a TOML file", typed.display());
     }
     if typed.exists() {
         return Ok((ConfigSource::read(typed, overrides)?, Origin::File));

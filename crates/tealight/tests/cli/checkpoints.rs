@@ -60,11 +60,12 @@ fn safetensors(tensor: &Value, data: &[u8]) -> Vec<u8> {
 fn what_is_no_run_says_what_is_missing() -> Result {
     let folder = Folder::trained()?;
     fs::create_dir(folder.path("empty"))?;
-    for command in ["evaluate", "train", "inspect"] {
+    for command in ["evaluate", "train"] {
         folder
             .refuse(&[command, "empty"], &["`empty` is not a run: there is no `manifest.json`"])?;
         folder.refuse(&[command, "runs"], &["`runs` is not a run"])?;
     }
+    folder.refuse(&["inspect", "empty"], &["`empty` is no model: neither a run"])?;
     folder.refuse(&["evaluate", "tiny.toml"], &["`tiny.toml` is not a run"])?;
     folder.refuse(&["evaluate", "nowhere"], &["`nowhere`", "No such file"])?;
     let forecast = ["forecast", "nowhere", "--start", "R"];

@@ -54,13 +54,14 @@ fn files_that_are_no_configuration_are_named() -> Result {
         ("empty.toml", &["missing key `task`", "empty.toml"]),
         ("nul.toml", &["invalid TOML", "nul.toml:1:6"]),
         ("binary.toml", &["`binary.toml` is not UTF-8"]),
-        ("folder.toml", &["`folder.toml` is not a run", "manifest.json"]),
+        ("folder.toml", &["`folder.toml` is "]),
     ];
     for (file, parts) in cases {
         folder.refuse(&["train", file], parts)?;
         folder.refuse(&["inspect", file], parts)?;
     }
-    Ok(())
+    folder.refuse(&["train", "folder.toml"], &["not a run", "manifest.json"])?;
+    folder.refuse(&["inspect", "folder.toml"], &["no model: neither a run", "`config.json`"])
 }
 
 #[test]
@@ -103,7 +104,7 @@ fn what_clap_refuses_says_what_was_expected() -> Result {
         (&["train", "tiny.toml", "--stop-after", "soon"], &["'soon'", "--stop-after <STEP>"]),
         (&["train", "tiny.toml", "--stop_after", "2"], &["--stop_after", "--stop-after"]),
         (&["evaluate", "runs/tiny", "--checkpoint", "worst"], &["`worst`", "latest", "best"]),
-        (&["inspect"], &["<CONFIG|RUN>"]),
+        (&["inspect"], &["<CONFIG|MODEL>"]),
         (&["completions", "cmd"], &["'cmd'", "bash", "zsh", "fish"]),
         (&["forecast", "runs/tiny"], &["--start <DAYS>"]),
     ];

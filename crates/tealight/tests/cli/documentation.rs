@@ -97,6 +97,25 @@ fn every_configuration_can_be_built_and_inspected() -> Result {
 }
 
 #[test]
+fn the_help_of_every_command_ends_with_examples() -> Result {
+    let folder = Folder::new()?;
+    let help = folder.succeed(&["--help"])?.stdout;
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    // Further lines of a description are indented.
+    let listed = listed.map_while(|line| line.strip_prefix("  "));
+    let commands = listed.filter(|line| !line.starts_with(' '));
+    let commands = commands.filter_map(|line| line.split_whitespace().next());
+    let commands: Vec<&str> = commands.filter(|name| *name != "help").collect();
+    assert!(commands.len() > 20, "{commands:?}");
+    for command in commands {
+        let help = folder.succeed(&[command, "--help"])?.stdout;
+        let (_, examples) = help.split_once("\nExamples:\n").ok_or(command)?;
+        assert!(examples.contains(&format!("  tealight {command}")), "{command}\n{examples}");
+    }
+    Ok(())
+}
+
+#[test]
 fn the_help_of_each_command_has_what_the_readme_claims() -> Result {
     let folder = Folder::new()?;
     let claims: &[(&str, &[&str])] = &[
@@ -152,6 +171,7 @@ fn the_help_of_each_command_has_what_the_readme_claims() -> Result {
             &["--output", "--maps", "--json", "--text", "--checkpoint", "--patch", "--rollout"],
         ),
         ("inspect", &["--list", "--set"]),
+        ("init", &["--data", "--from", "-o", "Examples:"]),
         (
             "tokenizer train",
             &["--kind", "--vocab-size", "--min-frequency", "--lowercase", "--output", "Examples:"],

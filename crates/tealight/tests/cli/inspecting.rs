@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::program::{Folder, Result};
+use crate::program::{Folder, Result, golden_model};
 
 #[test]
 fn a_configuration_is_shown_with_its_parameters_and_costs() -> Result {
@@ -51,6 +51,27 @@ fn a_run_is_shown_as_its_configuration_is() -> Result {
     assert_eq!(of("runs/tiny")?.stdout, of("tiny.toml")?.stdout);
     assert_ne!(of("runs/tiny")?.stdout, shown);
     Ok(())
+}
+
+#[test]
+fn a_folder_is_shown_with_its_parameters_and_a_mistaken_argument_is_named() -> Result {
+    let folder = Folder::trained()?;
+    let bert = golden_model("bert");
+    let shown = folder.succeed(&["inspect", &bert])?.stdout;
+    let model = folder.json(&["inspect", &bert, "--json"])?;
+    let count = model["n_parameters"].as_u64().ok_or("a count")?;
+    assert!(count > 1000 && shown.contains("embedding.token.weight"), "{shown}");
+    let parameters = model["parameters"].as_array().ok_or("a list")?;
+    let sizes = parameters.iter().map(|one| {
+        let axes = one["shape"].as_array().into_iter().flatten();
+        axes.filter_map(serde_json::Value::as_u64).product::<u64>()
+    });
+    assert_eq!(sizes.sum::<u64>(), count);
+    let set = ["inspect", &bert, "--set", "model.d_model=8"];
+    folder.refuse(&set, &["`--set` changes a configuration"])?;
+    folder.refuse(&["doctor", "runs/tiny"], &["is a run", "`runs/tiny/config.toml`"])?;
+    folder.refuse(&["doctor", &bert], &["is a folder, and a configuration is a TOML file"])?;
+    folder.refuse(&["evaluate", "tiny.toml"], &["but a configuration, which `tealight train`"])
 }
 
 #[test]

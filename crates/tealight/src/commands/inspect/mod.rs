@@ -1,5 +1,7 @@
-//! `tealight inspect`: parameters and cost of a configuration or run; `--list`: all available kinds.
+//! `tealight inspect`: parameters and cost of a configuration or run; the parameters of a folder; `--list`: all available
+//! kinds.
 
+mod folder;
 mod kinds;
 
 use std::collections::BTreeMap;
@@ -22,10 +24,13 @@ use crate::terminal::output::{log, print, print_indented_json};
 
 pub(crate) fn run(args: &Inspect) -> Result<()> {
     let Some(target) = &args.target else { return kinds::print_all(args.json) };
-    let run = if target.is_dir() { Some(RunDirectory::open(target)?) } else { None };
+    let run = if target.is_dir() { RunDirectory::open(target).ok() } else { None };
     let loaded = match &run {
         Some(run) => LoadedConfig::of_run(run, &args.overrides)?,
-        None => LoadedConfig::read(target, &args.overrides)?,
+        None => match LoadedConfig::read(target, &args.overrides) {
+            Ok(loaded) => loaded,
+            Err(error) => return folder::print_model(target, args, error),
+        },
     };
     loaded.source.dropped_keys.iter().for_each(|dropped| log(&dropped.to_string()));
     let inspection = Inspection { loaded: &loaded, json: args.json };
@@ -106,10 +111,9 @@ impl Model {
     fn text(&self) -> String {
         let mut table = Table::new(["parameter", "shape", "count", "decays", "lr"]);
         for Parameter { name, shape, count, decays, lr_scale } in &self.parameters {
-            let axes: Vec<String> = shape.iter().map(ToString::to_string).collect();
             table.row([
                 name.clone(),
-                format!("({})", axes.join(", ")),
+                self::shape(shape),
                 thousands(*count as u64),
                 if *decays { "yes" } else { "no" }.to_owned(),
                 lr_scale.map_or("frozen".to_owned(), |scale| format!("{scale:.3}")),
@@ -132,4 +136,10 @@ impl Model {
             self.batch_size,
         )
     }
+}
+
+/// The lengths of axes as a tuple.
+fn shape(axes: &[usize]) -> String {
+    let axes: Vec<String> = axes.iter().map(ToString::to_string).collect();
+    format!("({})", axes.join(", "))
 }
