@@ -74,7 +74,11 @@ pub fn similar_keys(key: &str) -> Vec<String> {
     let words: BTreeSet<String> = keys.iter().map(|key| last(key)).collect();
     let words: Vec<String> = words.into_iter().collect();
     let Some(word) = similar(&wanted, &words) else { return Vec::new() };
-    keys.iter().filter(|key| last(key) == word).take(MAX).cloned().collect()
+    let mut same: Vec<_> = keys.iter().filter(|key| last(key) == word).cloned().collect();
+    // `optimizer.lr` before `optimizer.adamw.lr`, which only one kind has.
+    same.sort_by_key(|key| key.split('.').count());
+    same.truncate(MAX);
+    same
 }
 
 /// The rule that a number breaks when it is out of range, as the checks before training state it; `None` if they accept
@@ -248,6 +252,7 @@ mod tests {
         assert_eq!(windows[0], "model.attention.window", "{windows:?}");
         assert_eq!(similar_keys("window")[0], "task.window");
         assert_eq!(similar_keys("training.step"), ["training.steps"]);
+        assert_eq!(similar_keys("learning_rate")[0], "optimizer.lr");
         assert_eq!(similar_keys("wether"), [""; 0]);
         assert_eq!(similar_keys(""), [""; 0]);
     }

@@ -127,7 +127,10 @@ impl ScheduleConfig {
     pub fn validate(&self, total_steps: u64) -> Result<()> {
         let warmup_steps = self.warmup_steps(total_steps);
         if warmup_steps > total_steps {
-            let rule = format!("is longer than the run of {total_steps} steps");
+            let rule = format!(
+                "is longer than the run of {total_steps} steps: set it to {}, for instance",
+                (total_steps / 20).max(1)
+            );
             return Err(fault("warmup_steps", warmup_steps, &rule));
         }
         match self {
@@ -323,7 +326,7 @@ mod tests {
     #[test]
     fn broken_rules_name_their_keys() {
         let message = |schedule: ScheduleConfig| schedule.validate(10).unwrap_err().to_string();
-        let longer = "`schedule.warmup_steps` = 11 is longer than the run of 10 steps";
+        let longer = "`schedule.warmup_steps` = 11 is longer than the run of 10 steps: set it to 1, for instance";
         assert_eq!(message(ScheduleConfig::Constant(Constant { warmup_steps: 11 })), longer);
         let ratio = "`schedule.final_lr_ratio` = 1.5 must lie between 0 and 1";
         assert_eq!(message(cosine(0, 1.5)), ratio);

@@ -109,7 +109,7 @@ fn parse_value(reader: Reader, key: &str, text: &str) -> Result<Node, Report> {
         Err(_) if text.is_empty() => Err(Report::new("expected a value after `=`").mark(&span)),
         Err(error) => Err(Report::new(format!("not a TOML value: {}", error.message()))
             .mark(&span)
-            .help("text of several words needs quotes: `name='\"two words\"'`")),
+            .help("text of several words or with signs needs quotes: `name='\"two words\"'`")),
     }
 }
 
@@ -298,6 +298,9 @@ error: expected `--set key.path=value`
             assert!(message.contains("expected"), "{key}: {message}");
         }
         assert!(message("a=").contains("expected a value after `=`"));
-        assert!(message("a=two words").contains("help: text of several words needs quotes"));
+        assert!(
+            message("a=two words")
+                .contains("help: text of several words or with signs needs quotes")
+        );
     }
 }

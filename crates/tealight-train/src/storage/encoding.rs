@@ -2,7 +2,7 @@
 //! named by what they begin as.
 //!
 //! Windows-1252 contains ISO 8859-1. As nearly every sequence of bytes is Windows-1252, too, a text counts as such only
-//! if it looks like a Western European one ([`looks_western`]); otherwise its bytes are faults.
+//! if it looks like a Western European one (`looks_western`); otherwise its bytes are faults.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read};

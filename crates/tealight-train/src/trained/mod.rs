@@ -21,6 +21,7 @@ pub(crate) mod sentence;
 pub(crate) mod tealight_folder;
 mod weight_files;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use candle_core::Device;
@@ -257,6 +258,13 @@ impl TrainedModel {
             Some(spec) if !reads_only_task_data(Some(spec), &self.readers) => spec.to_string(),
             _ => format!("a model of the task \"{}\"", self.record.task),
         }
+    }
+
+    /// This model with other weights, for which no thresholds have been chosen.
+    #[must_use]
+    pub fn with_weights(self, weights: NamedTensors) -> Self {
+        let labels = self.readers.labels.map(|labels| labels.with_thresholds(BTreeMap::new()));
+        Self { weights, readers: Readers { labels, ..self.readers }, ..self }
     }
 
     /// The kind of the model, if other programs can use it, too.

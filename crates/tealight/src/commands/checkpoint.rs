@@ -146,8 +146,8 @@ fn average(args: &AverageCheckpoints) -> Result<()> {
     let Some(&last) = steps.last() else {
         bail!("`{}` has no checkpoints yet", run.path().display());
     };
-    let mut model = TrainedModel::open(run.path(), Some(Selection::Step(last)))?;
-    model.weights = mean(&checkpoints, &steps)?;
+    let model = TrainedModel::open(run.path(), Some(Selection::Step(last)))?;
+    let model = model.with_weights(mean(&checkpoints, &steps)?);
     let format = export::format(args.format, model.hugging_face())?;
     let names: Vec<String> = steps.iter().map(|step| Selection::Step(*step).to_string()).collect();
     let about = Provenance {

@@ -1,6 +1,7 @@
 //! `tealight export MODEL --to FOLDER`
 
 use anyhow::{Result, bail};
+use serde_json::Value;
 use tealight_model::hf::Expressed;
 use tealight_model::onnx::Cache;
 use tealight_train::export::Format;
@@ -78,6 +79,11 @@ fn about(args: &Export, run: Option<&RunDirectory>) -> Result<Provenance> {
     // The summary holds the metrics of the checkpoint that the configuration selects.
     let is_the_selected = args.checkpoint.is_none() && Selection::named(path, directory).is_none();
     let summary = if is_the_selected { Summary::read(directory.path())? } else { None };
+    let mut metrics = summary.map(|summary| summary.metrics).unwrap_or_default();
+    // A temperature is part of the exported weights.
+    if let (Some(nll), Some(calibrated)) = (metrics.get_mut("nll"), calibrated_nll(directory)) {
+        *nll = calibrated;
+    }
     let task = LoadedConfig::of_run(directory, &[])?.config.task;
     let of_task = || task.settings().languages().iter().map(ToString::to_string).collect();
     let languages = if given.languages.is_empty() { of_task() } else { given.languages };
@@ -85,10 +91,18 @@ fn about(args: &Export, run: Option<&RunDirectory>) -> Result<Provenance> {
         name: directory.name(),
         languages,
         data: Some(data(task.kind(), &directory.manifest()?)),
-        metrics: summary.map(|summary| summary.metrics).unwrap_or_default(),
+        metrics,
         config: Some(read_text(&directory.resolved_path())?),
         ..given
     })
+}
+
+/// The cross-entropy after calibration in the report of a run whose probabilities are calibrated.
+fn calibrated_nll(directory: &RunDirectory) -> Option<f64> {
+    let report = read_text(&directory.path().join("report.json")).ok()?;
+    let report: Value = serde_json::from_str(&report).ok()?;
+    let calibration = &report["calibration"];
+    calibration["temperature"].as_f64().and(calibration["after"]["nll"].as_f64())
 }
 
 /// The data of a run: its files, or that they were generated.

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use candle_core::Device;
+use tealight_train::data::DataFile;
 use tealight_train::run::RunDirectory;
 use tealight_train::storage::tensors::NamedTensors;
 use tealight_train::task::report::Report;
@@ -14,8 +15,19 @@ use super::load::with_task;
 
 /// Reads the test data of a run that is about to begin, so that a mistake in them is told before training. The directory of
 /// the run has the files that it keeps, such as its tokenizer.
-pub(crate) fn check(loaded: &LoadedConfig, run: &RunDirectory, device: &Device) -> Result<()> {
+/// They are not the file of the `data` that the run is trained on.
+pub(crate) fn check(
+    loaded: &LoadedConfig,
+    data: &[DataFile],
+    run: &RunDirectory,
+    device: &Device,
+) -> Result<()> {
     let Some(tested) = loaded.on_test_data()? else { return Ok(()) };
+    let canonical = |path: &Path| path.canonicalize().ok();
+    let test = tested.test.as_deref().and_then(canonical);
+    if let Some(same) = data.iter().find(|file| test.is_some() && canonical(&file.path) == test) {
+        bail!("{TEST_DATA} is the file of `{}`, which training reads", same.key);
+    }
     with_task(&tested, device, Some(run), Built).context(TEST_DATA)
 }
 

@@ -158,7 +158,7 @@ fn test_data_of_a_run_are_scored_beside_those_that_are_held_out() -> Result {
     folder.succeed(&train("without", &["-q"]))?;
     let with = ["--set", "training.test_data=test.csv"];
     let trained = folder.succeed(&train("with", &with))?.stdout;
-    assert!(trained.contains("test.csv, which training has not read:"), "{trained}");
+    assert!(trained.contains("test data, test.csv:"), "{trained}");
     assert_eq!(folder.succeed(&["evaluate", "runs/with"])?.stdout, trained);
     let report = folder.read_json("runs/with/report.json")?;
     let test = folder.json(&["evaluate", "runs/without", "--data", "test.csv", "--json"])?;
@@ -170,6 +170,11 @@ fn test_data_of_a_run_are_scored_beside_those_that_are_held_out() -> Result {
     let model = "checkpoints/step-000030/model.safetensors";
     folder.assert_same(["runs/with", "runs/without"], &[model])?;
     // A mistake is told before training.
+    let same = ["--set", "training.test_data=texts.jsonl"];
+    folder.refuse(
+        &train("mistaken", &same),
+        &["`training.test_data` is the file of `task.data.path`"],
+    )?;
     folder.write("test.csv", "text,label\naa 1,first\nzz 2,unheard\n")?;
     let parts = ["`training.test_data`", "test.csv`, line 3: ", "the label \"unheard\""];
     folder.refuse(&train("mistaken", &with), &parts)?;

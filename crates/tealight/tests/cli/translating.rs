@@ -86,7 +86,8 @@ fn a_run_of_pairs_is_scored_on_a_file_of_pairs() -> Result {
         folder.write("pairs.tsv", format!("abc\tcba\n{line}\n"))?;
         folder.refuse(&evaluate, &["pairs.tsv`, ", rule])?;
     }
-    Ok(())
+    folder.write("pairs.tsv", "\n")?;
+    folder.refuse(&evaluate, &["pairs.tsv` holds no pair"])
 }
 
 #[test]

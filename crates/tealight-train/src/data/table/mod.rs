@@ -1,7 +1,7 @@
-//! Tables: rows of named cells. [`FORMATS`] lists the formats of files, each in a file of its own; a folder of class
+//! Tables: rows of named cells. `FORMATS` lists the formats of files, each in a file of its own; a folder of class
 //! folders with texts is a table, too. Files may be compressed, and in any [encoding](crate::storage::encoding).
 //!
-//! A row that cannot be read does not end the reading: [`Broken`] collects what is wrong.
+//! A row that cannot be read does not end the reading: `Broken` collects what is wrong.
 
 mod broken;
 mod folders;

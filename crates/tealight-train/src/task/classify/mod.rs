@@ -329,7 +329,8 @@ impl RegisteredTask for Classify {
     }
 
     fn notes(&self) -> Vec<String> {
-        let weights = self.class_weights.iter().map(|weights| {
+        let of_training = self.class_weights.iter().filter(|_| !self.is_test);
+        let weights = of_training.map(|weights| {
             let labels = self.labels().names().iter().zip(weights);
             let labels =
                 labels.map(|(label, weight)| format!("\"{}\" {weight:.4}", label.escape_debug()));

@@ -22,7 +22,7 @@ names! {
     pub enum SplitBy {
         /// Each text with the same probability, whatever its label: how versions without this setting split.
         "hashed" => Hashed,
-        /// The same share of each label, so that each label of two texts or more is both trained on and held out. Texts
+        /// The same share of each label, so that each label of two different texts or more is both trained on and held out. Texts
         /// that differ only in case, spaces and punctuation are on one side.
         "stratified" => Stratified,
     }

@@ -106,7 +106,7 @@ impl Report {
     /// Adds the report on other data, those of the file `test`, which neither trained the model nor chose the checkpoint:
     /// below all else, and in JSON as `test`.
     pub fn add_test(&mut self, test: &str, other: Self) {
-        self.section(&format!("{}, which training has not read:\n\n{other}", escaped(test)));
+        self.section(&format!("test data, {}:\n\n{other}", escaped(test)));
         let mut values = other.values;
         values.insert("data".to_owned(), json!(test));
         self.value("test", values);

@@ -63,9 +63,14 @@ impl Data {
     pub(super) fn to_test(config: &Config, path: &Path, vocabulary: &Vocabulary) -> Result<Self> {
         let max_lens = config.source.max_lens();
         let limit = "the model is built for at most";
-        let rule = Rule { level: vocabulary.level, max_lens, limit, skip_broken: false };
+        let skip_broken =
+            matches!(&config.source, SourceConfig::File(FileConfig { skip_broken: true, .. }));
+        let rule = Rule { level: vocabulary.level, max_lens, limit, skip_broken };
         let (validation, notes) =
             file::read(path, &rule, |text| vocabulary.encode(text).map(drop))?;
+        if validation.is_empty() {
+            return Err(Error::input(format!("`{}` holds no pair", path.display())));
+        }
         let order = ShuffledOrder::new(0, validation.len());
         let train = Training::Fixed { pairs: validation.clone(), order };
         Ok(Self { train, validation, file: None, notes })

@@ -25,6 +25,9 @@ pub(super) fn run(args: &args::Classify, pipeline: &TextClassification) -> Resul
     if args.top_k.is_some() && objective == Objective::Regression {
         bail!("`--top-k` chooses among labels, and this model predicts a number");
     }
+    if let (Some(output), Some(file)) = (&args.output, &args.file) {
+        check_output(file, output)?;
+    }
     let texts = texts(args, pipeline)?;
     let mut classified = pipeline.answer(&texts)?;
     warn_of_truncated(pipeline.n_truncated(&texts)?, texts.len(), pipeline.max_seq_len());
@@ -45,13 +48,8 @@ pub(super) fn run(args: &args::Classify, pipeline: &TextClassification) -> Resul
     print(&as_text(objective, &classified))
 }
 
-/// Writes the rows of `file` with their labels to `output`, which has its format.
-fn write(
-    pipeline: &TextClassification,
-    file: &Path,
-    output: &Path,
-    classified: &[Classified],
-) -> Result<()> {
+/// Checks that the rows of `file` can be written to `output`, before they are classified.
+fn check_output(file: &Path, output: &Path) -> Result<()> {
     let is_plain = output.extension().is_some_and(|last| last.eq_ignore_ascii_case(ending(output)));
     if file.is_dir() || !is_table(file) || ending(file) != ending(output) || !is_plain {
         bail!(
@@ -64,6 +62,16 @@ fn write(
     if output.exists() {
         bail!("`{}` exists: `--output` writes a new file", output.display());
     }
+    Ok(())
+}
+
+/// Writes the rows of `file` with their labels to `output`, which has its format.
+fn write(
+    pipeline: &TextClassification,
+    file: &Path,
+    output: &Path,
+    classified: &[Classified],
+) -> Result<()> {
     replace(output, &pipeline.annotated(file, classified)?)?;
     log(&format!("wrote {}: {} rows", output.display(), classified.len()));
     Ok(())

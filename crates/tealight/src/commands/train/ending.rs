@@ -143,7 +143,10 @@ impl Training<'_> {
         let report = with_product_precision(products, || -> Result<Report> {
             let mut report = session.task.report(&session.eval_model)?;
             let run = (self.loaded, directory);
-            test_data::add_scores(&mut report, run, &weights, self.device)?;
+            // The results of the run are kept whatever is wrong with other data.
+            if let Err(error) = test_data::add_scores(&mut report, run, &weights, self.device) {
+                warn(&format!("the test data are not scored: {error:#}"));
+            }
             Ok(report)
         })?;
         let path = directory.path();
@@ -162,9 +165,11 @@ impl Training<'_> {
             self.log(&drawn.display().to_string());
         }
         let quoted = shell_path(path);
-        let evaluate = format!("tealight evaluate {quoted}");
         let next = task.settings().next_command(Path::new(&quoted));
-        self.log(&format!("\n{evaluate}    prints this table again\n{next}"));
+        self.log(&format!(
+            "\ntealight report {quoted}      writes a page: results, samples, mistakes, charts\n\
+             tealight evaluate {quoted}    prints this table again; `--data FILE` scores other data\n{next}"
+        ));
         Ok(())
     }
 }

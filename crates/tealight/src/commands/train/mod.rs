@@ -238,7 +238,7 @@ impl Training<'_> {
         for (name, bytes) in session.task.kept_files()? {
             replace(&directory.path().join(name), &bytes)?;
         }
-        if let Err(error) = test_data::check(self.loaded, &directory, self.device) {
+        if let Err(error) = test_data::check(self.loaded, &manifest.data, &directory, self.device) {
             // Nothing is in it yet that the next start does not write again.
             fs::remove_dir_all(directory.path())?;
             return Err(error);

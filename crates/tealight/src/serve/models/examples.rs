@@ -69,8 +69,10 @@ fn of_run(run: &Path, mask: Option<&str>) -> Vec<Example> {
     let example = |SampleLine { example, sample: Sample { input, truth, .. }, .. }: SampleLine| {
         let picture = Address::of_png(&picture_path(run, example)).map(|one| one.to_string());
         let is_of_run = true;
-        if let Some((text, place)) = mask.and_then(|mask| filled(&input, mask, &truth)) {
-            let (hidden, truth) = (Some(utf16(&text, &place)), Some(text[place].to_owned()));
+        if let Some((text, place)) = mask.and_then(|mask| filled(&input, mask, &truth))
+            && let Some(token) = text.get(place.clone()).map(str::to_owned)
+        {
+            let (hidden, truth) = (Some(utf16(&text, &place)), Some(token));
             return Example { text, hidden, truth, picture, is_of_run };
         }
         let truth = (!truth.is_empty()).then(|| truth.join(", "));

@@ -39,13 +39,16 @@ impl Texts {
     /// Takes as many texts of `train` as the baseline learns from, in an order that is the same for every run.
     pub(super) fn new(train: &[Example]) -> Self {
         let order = Stream::new(0, Purpose::Data).fork_name("linear").permutation(train.len());
-        let mut n_bytes = 0;
-        let fits = |(_, text): &(usize, Text)| {
-            n_bytes += text.text.len() + text.text_pair.as_ref().map_or(0, String::len);
-            n_bytes <= MAX_BYTES
+        let mut room = MAX_BYTES;
+        let fits = |at: &usize| {
+            let Text { text, text_pair } = &train[*at].text;
+            let n_bytes = text.len() + text_pair.as_ref().map_or(0, String::len);
+            let rest = room.checked_sub(n_bytes);
+            room = rest.unwrap_or(room);
+            rest.is_some()
         };
-        let chosen = order.into_iter().take(MAX_TEXTS).map(|at| (at, train[at].text.clone()));
-        Self(chosen.take_while(fits).collect())
+        let chosen = order.into_iter().take(MAX_TEXTS).filter(fits);
+        Self(chosen.map(|at| (at, train[at].text.clone())).collect())
     }
 
     /// Learns the classes of the texts, `class_of` each place, and predicts those of `held_out`. A text counts as
