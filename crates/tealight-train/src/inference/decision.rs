@@ -39,8 +39,8 @@ struct Content {
 }
 
 impl Decision {
-    /// That of `checkpoint`, a directory, in the directory of its run; `None` if there is none, or if it is of another
-    /// checkpoint.
+    /// Reads the file of the `run` directory; `None` if the run has no such file, or if its values are fitted to another
+    /// checkpoint than the directory `checkpoint`.
     ///
     /// # Errors
     /// If the file cannot be read.

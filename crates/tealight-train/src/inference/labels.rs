@@ -160,7 +160,7 @@ impl Classified {
             Objective::Regression => true,
             Objective::Labels => one.accepted.unwrap_or(one.score > THRESHOLD),
             Objective::Classes => {
-                // The second of two classes has a threshold, and the first is given where it is not reached.
+                // Only the second of two classes has a threshold: a text that does not reach it gets the first.
                 let of_second = scores.iter().find_map(|other| other.accepted);
                 let by_threshold = of_second.map(|is| is == one.accepted.is_some());
                 by_threshold.unwrap_or(*place == 0)

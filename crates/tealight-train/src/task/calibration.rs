@@ -86,7 +86,7 @@ impl Reliability {
 }
 
 /// exp(z β) / Σ exp(z β), and ln Σ exp(z β).
-fn softmax(logits: &[f64], beta: f64) -> (Vec<f64>, f64) {
+pub(super) fn softmax(logits: &[f64], beta: f64) -> (Vec<f64>, f64) {
     let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max) * beta;
     let mut exp: Vec<f64> = logits.iter().map(|z| (z * beta - max).exp()).collect();
     let sum: f64 = exp.iter().sum();
@@ -131,7 +131,7 @@ fn temperature(items: &[Judged<'_>]) -> Option<f64> {
 /// How well the probabilities of items agree with how often they are right, as they are and after calibration.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Calibrated {
-    /// Fitted to all items; `None` if there is none.
+    /// Fitted to all items; `None` if the loss has no minimum within the bounds.
     pub(super) temperature: Option<f64>,
     before: Reliability,
     /// Each half with the temperature of the other.

@@ -70,7 +70,7 @@ impl Aim {
 /// A label with its texts: the probability of each, and whether it has the label.
 pub(super) type OfLabel<'a> = (&'a str, Vec<(f64, bool)>);
 
-/// The threshold of each label, which is ½ if there is none; adds a table of them to a report.
+/// Chooses the threshold of each label, ½ where the aim is not reached, and adds a table of them to the report.
 pub(super) fn tuned(aim: Aim, labels: &[OfLabel<'_>], report: &mut Report) -> Vec<(String, f64)> {
     let counts = |texts: &[(f64, bool)], threshold: f64| {
         let mut counts = Counts::default();

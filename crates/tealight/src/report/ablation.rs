@@ -48,7 +48,7 @@ impl Ablation {
         variants(&self.table).map(|variant| label(variant).to_owned()).collect()
     }
 
-    /// The variant of the run in `directory`, the first if it is none of the runs of the table.
+    /// The variant of the run in `directory`; the first variant if the table does not list the run.
     pub(super) fn variant_of(&self, directory: &Path) -> usize {
         let is_of =
             |variant: &Value| runs_of(variant).any(|name| directory.file_name() == Some(name));

@@ -76,7 +76,7 @@ impl Run {
     /// The weights of the checkpoint.
     pub(crate) fn weights(&self) -> Result<NamedTensors> {
         let mut weights = load_weights(&self.checkpoint, &self.device)?;
-        // What the run has fitted to its own held-out texts is part of the model that other data test.
+        // Other data are scored with the calibrated probabilities, as `classify` would give them.
         if self.loaded.test.is_some()
             && let Some(decision) = Decision::read(self.directory.path(), &self.checkpoint)?
         {

@@ -15,7 +15,9 @@ use super::load::with_task;
 
 /// Reads the test data of a run that is about to begin, so that a mistake in them is told before training. The directory of
 /// the run has the files that it keeps, such as its tokenizer.
-/// They are not the file of the `data` that the run is trained on.
+///
+/// # Errors
+/// If the test data cannot be read, or are one of the files `data`, which training reads.
 pub(crate) fn check(
     loaded: &LoadedConfig,
     data: &[DataFile],
@@ -39,7 +41,7 @@ pub(crate) fn add_scores(
     device: &Device,
 ) -> Result<()> {
     let Some(tested) = loaded.on_test_data()? else { return Ok(()) };
-    // What has been fitted to the held-out split is part of the model that other data test.
+    // Test data are scored with the calibrated probabilities, as `classify` would give them.
     let mut weights = weights.clone();
     report.decision.iter().try_for_each(|decision| decision.fold(&mut weights))?;
     let scored = Scored { loaded: &tested, device, weights: &weights };

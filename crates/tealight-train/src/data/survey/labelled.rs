@@ -99,18 +99,9 @@ pub enum Target {
 /// Looks into a table of texts with labels, for the columns that are not `chosen`.
 pub fn labelled(path: &Path, chosen: &Columns) -> Result<Labelled> {
     let columns::Columns { all: columns, n_rows: n, are_headed } = columns::read(path)?;
-    let known = || columns.iter().map(|c| format!("`{}`", c.name)).collect::<Vec<_>>().join(", ");
     let names = [&chosen.text, &chosen.text_pair, &chosen.label].map(Option::as_deref);
-    for (at, name) in names.iter().enumerate() {
-        let Some(name) = name else { continue };
-        if names[..at].contains(&Some(name)) {
-            let rule = format!("has one column `{name}`, and it is named for two purposes");
-            return Err(refused(path, &rule));
-        }
-        if !columns.iter().any(|column| column.name == *name) {
-            return Err(refused(path, &format!("has no column `{name}` among {}", known())));
-        }
-    }
+    check_chosen(path, &columns, names)?;
+    let known = || listed(&columns);
     let of = |name: Option<&str>| columns.iter().find(|c| name == Some(c.name.as_str()));
     let mut free: Vec<&Column> =
         columns.iter().filter(|c| !names.contains(&Some(c.name.as_str()))).collect();
@@ -123,8 +114,8 @@ pub fn labelled(path: &Path, chosen: &Columns) -> Result<Labelled> {
     free.retain(|column| column.name != text.name);
     let pair = of(names[1]).or_else(|| named(SECOND_TEXTS, &free));
     free.retain(|column| pair.is_none_or(|pair| pair.name != column.name));
-    // A column that is filled in nearly every row, with the fewest values, but not the same in all. One that numbers the
-    // rows is none.
+    // The column with the fewest values, if it is filled in nearly every row, has more than one value, and does not number
+    // the rows.
     let fewest = || {
         let filled = free.iter().copied().filter(|c| 10 * c.n >= 9 * n && c.different.len() > 1);
         let labels = filled.filter(|c| !c.is_counter());
@@ -164,6 +155,26 @@ pub fn labelled(path: &Path, chosen: &Columns) -> Result<Labelled> {
         most_words,
         bytes: n_characters as f64,
     })
+}
+
+/// Checks that each column that is named exists and is named once.
+fn check_chosen(path: &Path, columns: &[Column], names: [Option<&str>; 3]) -> Result<()> {
+    for (at, name) in names.iter().enumerate() {
+        let Some(name) = name else { continue };
+        if names[..at].contains(&Some(name)) {
+            let rule = format!("has one column `{name}`, and it is named for two purposes");
+            return Err(refused(path, &rule));
+        }
+        if !columns.iter().any(|column| column.name == *name) {
+            let rule = format!("has no column `{name}` among {}", listed(columns));
+            return Err(refused(path, &rule));
+        }
+    }
+    Ok(())
+}
+
+fn listed(columns: &[Column]) -> String {
+    columns.iter().map(|c| format!("`{}`", c.name)).collect::<Vec<_>>().join(", ")
 }
 
 /// The names of the columns or fields; `None` if the file cannot be read as a table.

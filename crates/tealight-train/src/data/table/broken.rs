@@ -101,7 +101,7 @@ impl Broken {
     }
 }
 
-/// A rule without numbers and without what stands in double quotes.
+/// Removes the numbers and the quoted parts of a rule, so that the same fault of several rows counts as one.
 fn kind(rule: &str) -> String {
     let outside = rule.split('"').step_by(2).flat_map(str::split_whitespace);
     let words = outside.filter(|word| !word.contains(|c: char| c.is_ascii_digit()));

@@ -11,8 +11,8 @@ use crate::inference::labels::{Classified, Objective};
 const PREDICTED: &str = "predicted";
 const PROBABILITY: &str = "probability";
 
-/// The rows of the file at `path`, each with the labels in `classified`, in the format of the file: `predicted`, the
-/// `probability` of that label, or of the likeliest if there is none, and one `probability of LABEL` for each. A
+/// The rows of the file at `path`, each with the labels in `classified`, in the format of the file: `predicted`, its
+/// `probability` (if no label is predicted, that of the likeliest), and `probability of LABEL` for each label. A
 /// regression predicts a number.
 ///
 /// # Errors

@@ -12,8 +12,8 @@ use crate::args::inspect::Inspect;
 use crate::runs::load::log_notes;
 use crate::terminal::output::{print, print_indented_json};
 
-/// Prints what the model at `path` is and its parameters. If there is none, the error is that of a configuration:
-/// `no_config`.
+/// Prints the kind and the parameters of the model at `path`. Fails with `no_config`, why `path` is no configuration, if it
+/// is no model either.
 pub(super) fn print_model(path: &Path, args: &Inspect, no_config: Error) -> Result<()> {
     // What is a file, but no model, is a configuration with a mistake.
     let model = match TrainedModel::open(path, None) {

@@ -69,10 +69,8 @@ fn of_run(run: &Path, mask: Option<&str>) -> Vec<Example> {
     let example = |SampleLine { example, sample: Sample { input, truth, .. }, .. }: SampleLine| {
         let picture = Address::of_png(&picture_path(run, example)).map(|one| one.to_string());
         let is_of_run = true;
-        if let Some((text, place)) = mask.and_then(|mask| filled(&input, mask, &truth))
-            && let Some(token) = text.get(place.clone()).map(str::to_owned)
-        {
-            let (hidden, truth) = (Some(utf16(&text, &place)), Some(token));
+        if let Some((text, place)) = mask.and_then(|mask| filled(&input, mask, &truth)) {
+            let (hidden, truth) = (Some(utf16(&text, &place)), Some(text[place].to_owned()));
             return Example { text, hidden, truth, picture, is_of_run };
         }
         let truth = (!truth.is_empty()).then(|| truth.join(", "));
@@ -101,7 +99,9 @@ fn filled(input: &str, mask: &str, truth: &[String]) -> Option<(String, Range<us
         // The pieces of a word, and the marks after it, are not apart from it.
         let piece = token.strip_prefix("##").filter(|_| is_word);
         if piece.is_some() || !is_word {
-            text.truncate(text.trim_end().len());
+            // A token before this one keeps its place, even if it is a space.
+            let filled = places.last().map_or(0, |(_, place): &(bool, Range<usize>)| place.end);
+            text.truncate(text.trim_end().len().max(filled));
         }
         let start = text.len();
         text += piece.unwrap_or(token);
@@ -155,6 +155,7 @@ mod tests {
         assert_eq!(filled("walk [MASK] home", &["##ing"]), expected("walking home", "ing"));
         assert_eq!(filled("was[MASK] in", &[" sunny"]), expected("was sunny in", " sunny"));
         assert_eq!(filled("猫[MASK]いる", &["が"]), expected("猫がいる", "が"));
+        assert_eq!(filled("[MASK][MASK]", &[" ", "…"]), expected(" …", " "));
         assert_eq!(filled("no mask", &["a"]), None);
         assert_eq!(filled("[MASK] [MASK]", &["a"]), None);
     }

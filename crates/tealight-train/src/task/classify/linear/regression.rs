@@ -13,6 +13,8 @@ use std::collections::VecDeque;
 
 use rayon::prelude::*;
 
+use crate::task::calibration::softmax;
+
 /// Steps that are remembered.
 const MEMORY: usize = 6;
 const MAX_STEPS: usize = 100;
@@ -100,7 +102,7 @@ impl Regression {
 
     /// The probabilities of the classes, for each row.
     pub(super) fn probabilities(&self, rows: &Rows) -> Vec<Vec<f64>> {
-        let row = |at| softmax(&logits(&self.weights, rows.row(at), self.n_classes)).0;
+        let row = |at| softmax(&logits(&self.weights, rows.row(at), self.n_classes), 1.).0;
         (0..rows.n()).into_par_iter().with_min_len(BLOCK).map(row).collect()
     }
 }
@@ -112,17 +114,6 @@ fn logits(weights: &[f64], row: &[(u32, f32)], n_classes: usize) -> Vec<f64> {
         add(&mut sum, &weights[term as usize * n_classes..][..n_classes], value.into());
     }
     sum
-}
-
-/// exp(z) / Σ exp(z), and ln Σ exp(z).
-fn softmax(logits: &[f64]) -> (Vec<f64>, f64) {
-    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let mut exp: Vec<f64> = logits.iter().map(|z| (z - max).exp()).collect();
-    let sum: f64 = exp.iter().sum();
-    for e in &mut exp {
-        *e /= sum;
-    }
-    (exp, max + sum.ln())
 }
 
 /// a ← a + scale · b
@@ -150,7 +141,7 @@ impl Objective<'_> {
         let n_classes = *n_classes;
         let of_row = |at: usize| {
             let logits = logits(parameters, rows.row(at), n_classes);
-            let (mut slope, normaliser) = softmax(&logits);
+            let (mut slope, normaliser) = softmax(&logits, 1.);
             slope[classes[at]] -= 1.;
             for slope in &mut slope {
                 *slope *= weights[at] / total;
