@@ -10,6 +10,7 @@
 pub mod activation;
 pub mod aft;
 pub mod attention;
+pub mod block_sparse_attention;
 pub mod broadcast;
 pub mod convolution;
 pub mod cross_entropy;
@@ -36,6 +37,7 @@ pub mod residual;
 pub mod retention;
 pub mod rotary;
 pub mod softmax;
+pub mod stick_breaking;
 pub mod stochastic_depth;
 pub mod swap_axes;
 pub mod truncated_softmax;
