@@ -19,7 +19,7 @@ macro_rules! shipped {
         /// All of them, in alphabetical order.
         pub(crate) const ALL: &[Shipped] = &[$(Shipped {
             name: $name,
-            text: include_str!(concat!("../../../configs/", $name, ".toml")),
+            text: include_str!(concat!("../configs/", $name, ".toml")),
         }),+];
     };
 }

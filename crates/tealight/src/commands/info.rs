@@ -15,6 +15,7 @@ use tealight_train::storage::hub::HubCache;
 
 use super::devices::Found;
 use crate::args::program::Info;
+use crate::system::installation::installed;
 use crate::system::variables::{SECRET, VARIABLES};
 use crate::system::version::{VERSION, features, instruction_sets};
 use crate::terminal::output::{print, print_json};
@@ -27,6 +28,8 @@ pub(crate) fn run(args: &Info) -> Result<()> {
 #[derive(Serialize)]
 struct About {
     version: &'static str,
+    /// `from a wheel`
+    installed: &'static str,
     commit: Option<&'static str>,
     candle: &'static str,
     features: Vec<&'static str>,
@@ -61,6 +64,7 @@ impl About {
         };
         Self {
             version: VERSION,
+            installed: installed(),
             commit: COMMIT,
             candle: CANDLE_VERSION,
             features: features(),
@@ -81,6 +85,7 @@ impl About {
         let features = if self.features.is_empty() { none() } else { self.features.join(", ") };
         let mut rows = vec![
             ("tealight", format!("{} ({})", self.version, self.build)),
+            ("installed", self.installed.to_owned()),
             ("commit", self.commit.unwrap_or("not recorded").to_owned()),
             ("Candle", self.candle.to_owned()),
             ("features", features),

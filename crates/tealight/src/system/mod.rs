@@ -3,6 +3,7 @@
 
 pub(crate) mod cores;
 pub(crate) mod device;
+pub(crate) mod installation;
 pub(crate) mod memory;
 pub(crate) mod signals;
 pub(crate) mod subprocess;

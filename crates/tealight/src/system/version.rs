@@ -1,9 +1,12 @@
-//! This build: its version, commit and features, and the instruction sets that it uses on this processor.
+//! This build: its version, commit and features, how it was installed, and the instruction sets that it uses on this
+//! processor.
 
 use std::sync::LazyLock;
 
 use tealight_ops::{bf16_instructions, instructions};
 use tealight_train::run::manifest::{CANDLE_VERSION, COMMIT};
+
+use super::installation::installed;
 
 /// The release.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -28,10 +31,12 @@ pub(crate) fn details() -> &'static str {
         let features = if features.is_empty() { "none".to_owned() } else { features.join(", ") };
         format!(
             "{VERSION}\n\
+             installed     {}\n\
              commit        {}\n\
              Candle        {CANDLE_VERSION}\n\
              features      {features}\n\
              instructions  {}",
+            installed(),
             COMMIT.unwrap_or("not recorded"),
             instruction_sets()
         )

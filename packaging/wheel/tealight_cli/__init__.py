@@ -1,0 +1,1 @@
+"""The program `tealight`, started by `python -m tealight_cli`."""
