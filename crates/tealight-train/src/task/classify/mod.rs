@@ -31,7 +31,7 @@ pub use crate::inference::text_classifier::Text;
 pub use annotate::annotated;
 pub use batch::Batch;
 pub use config::{Calibration, Config, DataConfig};
-pub use file::{Example, Label, texts};
+pub use file::{BrokenRows, Example, Label, TableTexts, texts};
 pub use loss::{ClassWeights, EffectiveConfig, FocalConfig, ListedConfig, LossConfig};
 pub use split::SplitBy;
 
