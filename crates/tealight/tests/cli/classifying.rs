@@ -592,8 +592,8 @@ fn a_file_given_as_a_text_is_named_with_its_option() -> Result {
     assert_eq!(starts, ["nr,tex", "1,aaa,", "4,zzz,"]);
     folder.write("lines.txt", "aaa\nzzz\n")?;
     // The same, by gzip.
-    const LINES: &[u8] = b"\x1F\x8B\x08\x00\x00\x00\x00\x00\x02\xFF\x4B\x4C\x4C\xE4\xAA\xAA\xAA\xE2\x02\x00\x5F\x29\x5B\xB5\x08\x00\x00\x00";
-    folder.write("lines.txt.gz", LINES)?;
+    let zipped: &[u8] = b"\x1F\x8B\x08\x00\x00\x00\x00\x00\x02\xFF\x4B\x4C\x4C\xE4\xAA\xAA\xAA\xE2\x02\x00\x5F\x29\x5B\xB5\x08\x00\x00\x00";
+    folder.write("lines.txt.gz", zipped)?;
     let of = |file: &str| folder.succeed(&["classify", "runs/texts", "--file", file]);
     assert_eq!(of("lines.txt.gz")?.stdout, of("lines.txt")?.stdout);
     let of_lines = ["classify", "runs/texts", "--file", "lines.txt", "--skip-broken"];

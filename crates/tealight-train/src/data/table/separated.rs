@@ -123,6 +123,7 @@ impl Rows for Separated {
 /// The place of a quote that opens a cell which does not end as it should: no quote closes it, or the one that does is
 /// on another line and within a word.
 fn open_quote(row: &str, separator: u8) -> Option<usize> {
+    let spans = |from: usize, to: usize| row[from..to].contains('\n');
     let (mut first, mut is_open, mut closed, mut begins) = (0, false, None, true);
     for (at, byte) in row.bytes().enumerate() {
         let follows = closed == Some(at);
@@ -131,8 +132,7 @@ fn open_quote(row: &str, separator: u8) -> Option<usize> {
             b'"' if begins => (is_open, first) = (true, at),
             // A quote that is doubled.
             b'"' if follows => is_open = true,
-            b'\r' | b'\n' => {}
-            _ if follows && byte != separator && row[first..at].contains('\n') => {
+            _ if follows && ![separator, b'\r', b'\n'].contains(&byte) && spans(first, at) => {
                 return Some(first);
             }
             _ => {}
