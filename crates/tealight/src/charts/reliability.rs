@@ -31,7 +31,9 @@ pub(crate) fn draw(series: &[Bins<'_>]) -> Drawing {
     for (at, (_, bins)) in series.iter().enumerate() {
         let style = style::series(at);
         let points: Vec<Point> = bins.iter().map(|&(x, y)| place(x, y)).collect();
-        points.iter().for_each(|&point| style.mark(&mut drawing, point));
+        for &point in &points {
+            style.mark(&mut drawing, point);
+        }
         let (stroke, dashes) = (style.colour, style.dashes);
         drawing.shapes.push(Shape::Line { points, stroke, width: 2., dashes });
     }
