@@ -12,7 +12,7 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 
 use super::fingerprint::Fnv128;
 use crate::error::{Error, Result};
-use crate::storage::encoding::{Decoded, Encoding, Utf8Reader, not_text};
+use crate::storage::encoding::{Decoded, Encoding, Utf8Reader, not_text, text_of};
 
 const BUFFER: usize = 1 << 18;
 
@@ -100,7 +100,7 @@ fn decompressed(
 }
 
 /// The most bytes of a file that is read as a whole, decompressed: little data can decompress to very much.
-const MAX_WHOLE: u64 = 1 << 31;
+pub(crate) const MAX_WHOLE: u64 = 1 << 31;
 
 /// The text of the file in the setting `key`, read as a whole.
 ///
@@ -111,6 +111,18 @@ pub(crate) fn decoded(key: &str, path: &Path) -> Result<Decoded> {
         Error::config([key], format!("`{}` cannot be read: {rule}", path.display()))
     })?;
     Decoded::new(bytes).map_err(|what| not_text(path, what))
+}
+
+/// The text of a file, all of which must be characters, and its encoding; decompressed if its first bytes say that it is
+/// compressed.
+///
+/// # Errors
+/// If it cannot be read, is longer than 2 GiB, is no text, or has bytes that are no characters; then with the line.
+pub fn text(path: &Path) -> Result<(String, Encoding)> {
+    let bytes = whole(path);
+    let bytes =
+        bytes.map_err(|rule| Error::input(format!("cannot read `{}`: {rule}", path.display())))?;
+    text_of(path, bytes)
 }
 
 /// All bytes of a file, decompressed if its first bytes say that it is compressed: at most 2 GiB.

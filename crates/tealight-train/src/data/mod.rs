@@ -16,6 +16,7 @@ pub mod table;
 pub mod text;
 pub mod weather;
 
+pub use compressed::text as whole_text;
 pub use file::DataFile;
 pub(crate) use file::check_unchanged;
 pub use order::ShuffledOrder;

@@ -59,10 +59,16 @@ pub enum Error {
     /// A path contains no model.
     #[error(
         "`{}` is no model: neither a run or a checkpoint of Tealight, nor a folder with `tealight.json` \
-         or `config.json`",
-        .0.display()
+         or `config.json`{}",
+        .path.display(),
+        .inner.as_ref().map_or_else(String::new, |inner| format!("; did you mean `{}`?", inner.display()))
     )]
-    NotAModel(PathBuf),
+    NotAModel {
+        /// The path.
+        path: PathBuf,
+        /// A folder in it that is a model.
+        inner: Option<PathBuf>,
+    },
     /// A model is neither a path nor in the cache of Hugging Face.
     #[error(
         "cannot open `{name}`: there is no such file or folder, and {} has no model of this name; if it is a model \

@@ -2,6 +2,7 @@
 //! labels.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -43,7 +44,7 @@ impl Decision {
     /// checkpoint than the directory `checkpoint`.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// If the file cannot be read, or if the temperature is not positive.
     pub fn read(run: &Path, checkpoint: &Path) -> Result<Option<Self>> {
         let path = run.join(FILE);
         if !path.exists() {
@@ -72,17 +73,19 @@ impl Decision {
     }
 
     /// Divides the logits of a classifier: its last linear map becomes W / T and b / T, so that every program that
-    /// computes the model gives calibrated probabilities.
+    /// computes the model gives calibrated probabilities. Returns the tensors that are replaced.
     ///
     /// # Errors
     /// If a tensor cannot be computed.
-    pub fn fold(&self, weights: &mut NamedTensors) -> Result<()> {
-        let Some(temperature) = self.temperature else { return Ok(()) };
+    pub fn fold(&self, weights: &mut NamedTensors) -> Result<NamedTensors> {
+        let mut replaced = NamedTensors::new();
+        let Some(temperature) = self.temperature else { return Ok(replaced) };
         for name in LAST_MAP {
             if let Some(tensor) = weights.get_mut(name) {
-                *tensor = tensor.affine(1. / temperature, 0.)?;
+                let divided = tensor.affine(1. / temperature, 0.)?;
+                replaced.insert(name.to_owned(), mem::replace(tensor, divided));
             }
         }
-        Ok(())
+        Ok(replaced)
     }
 }

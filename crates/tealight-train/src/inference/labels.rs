@@ -8,11 +8,11 @@ use tealight_model::hf::{Classification, ProblemType};
 use tealight_model::models::read_out::ReadOut;
 use tealight_model::names;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::storage::files::{read_json, to_json};
 
 /// The file that a run keeps them in.
-const FILE: &str = "labels.json";
+pub(crate) const FILE: &str = "labels.json";
 const FORMAT_VERSION: u64 = 1;
 /// The probability above which a text has a label, if no threshold is kept for it.
 const THRESHOLD: f64 = 0.5;
@@ -100,8 +100,43 @@ impl Labels {
     }
 
     /// The labels in the directory of a run.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or if a threshold is none.
     pub fn read(run: &Path) -> Result<Self> {
-        read_json(&run.join(FILE), FORMAT_VERSION)
+        Self::parse(run)?.checked(&run.join(FILE))
+    }
+
+    /// The labels in a folder; the thresholds may be anything.
+    pub(crate) fn parse(folder: &Path) -> Result<Self> {
+        read_json(&folder.join(FILE), FORMAT_VERSION)
+    }
+
+    /// These labels, whose thresholds are from `file`.
+    ///
+    /// # Errors
+    /// If a threshold is no probability, or is that of no label, or of one that it cannot decide on.
+    pub(crate) fn checked(self, file: &Path) -> Result<Self> {
+        for (name, &threshold) in &self.thresholds {
+            let shown = name.escape_debug();
+            let rule = if !self.names.contains(name) {
+                format!("`thresholds` has \"{shown}\", which is no label")
+            } else if !(0. ..=1.).contains(&threshold) {
+                format!("the threshold of \"{shown}\" is {threshold}, and must be from 0 to 1")
+            } else if self.objective == Objective::Classes
+                && (self.names.len() != 2 || self.names[1] != *name)
+            {
+                format!(
+                    "\"{shown}\" has a threshold: of classes, only the second of two can have one"
+                )
+            } else if self.objective == Objective::Regression {
+                format!("\"{shown}\" has a threshold, and is a number")
+            } else {
+                continue;
+            };
+            return Err(Error::unusable(file, &rule));
+        }
+        Ok(self)
     }
 
     /// Name and content of the file that a run, or an exported folder, keeps them in.
@@ -209,6 +244,33 @@ mod tests {
         assert_eq!(several(None, 0.5), ("ham".to_owned(), None));
         assert_eq!(several(Some(0.25), 0.25), ("ham+spam".to_owned(), Some(true)));
         assert_eq!(several(Some(0.8), 0.75), ("ham".to_owned(), Some(false)));
+    }
+
+    #[test]
+    fn thresholds_that_decide_nothing_are_refused() {
+        let message = |objective, names: &[&str], name: &str, threshold| {
+            let names = names.iter().map(|&name| name.to_owned()).collect();
+            let thresholds = [(name.to_owned(), threshold)].into();
+            let labels = Labels::new(objective, names).with_thresholds(thresholds);
+            labels
+                .checked(Path::new(FILE))
+                .map_or_else(|error| error.to_string(), |_| String::new())
+        };
+        let (classes, labels) = (Objective::Classes, Objective::Labels);
+        for (objective, names, name, threshold, rule) in [
+            (labels, &["a", "b"][..], "c", 0.5, "which is no label"),
+            (labels, &["a"], "a", 1.5, "is 1.5, and must be from 0 to 1"),
+            (labels, &["a"], "a", -0.5, "must be from 0 to 1"),
+            (labels, &["a"], "a", f64::NAN, "must be from 0 to 1"),
+            (classes, &["a", "b"], "a", 0.5, "only the second of two"),
+            (classes, &["a", "b", "c"], "b", 0.5, "only the second of two"),
+            (Objective::Regression, &["a"], "a", 0.5, "is a number"),
+        ] {
+            let message = message(objective, names, name, threshold);
+            assert!(message.contains(FILE) && message.contains(rule), "{message}");
+        }
+        assert_eq!(message(classes, &["a", "b"], "b", 0.), "");
+        assert_eq!(message(labels, &["a", "b"], "a", 1.), "");
     }
 
     /// Runs of before there were other objectives have such a file.

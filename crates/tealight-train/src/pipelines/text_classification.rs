@@ -15,7 +15,7 @@ use crate::inference::labels::{Classified, Labels, Objective};
 use crate::inference::readers::TextFields;
 use crate::inference::text_classifier::encoder::Encoder;
 use crate::inference::text_classifier::{Text, TextClassifier};
-use crate::task::classify;
+use crate::task::classify::{self, BrokenRows, TableTexts};
 use crate::trained::TrainedModel;
 
 /// A classifier of texts with its tokenizer and labels.
@@ -92,8 +92,8 @@ impl TextClassification {
     /// look like texts; and what a user should know about how they were read, a line each.
     ///
     /// # Errors
-    /// If the file cannot be read, or a row has no text.
-    pub fn texts_of(&self, path: &Path) -> Result<(Vec<Text>, Vec<String>)> {
+    /// If the file cannot be read, or a row has no text, and such rows are refused.
+    pub fn texts_of(&self, path: &Path, broken_rows: BrokenRows) -> Result<TableTexts> {
         let TextFields { text, text_pair } = self.fields.clone();
         let wanted = Columns { text: Some(text), text_pair, label: None };
         // What is wrong with the file is told when its texts are read.
@@ -103,17 +103,23 @@ impl TextClassification {
         let other =
             is_other.then(|| format!("`{}`: reads texts from the column `{text}`", path.display()));
         let fields = TextFields { text, text_pair: found.text_pair };
-        let (texts, mut notes) = classify::texts(path, &fields)?;
-        notes.extend(other);
-        Ok((texts, notes))
+        let mut read = classify::texts(path, &fields, broken_rows)?;
+        read.notes.extend(other);
+        Ok(read)
     }
 
-    /// The rows of the file at `path`, whose texts are `classified`, each with its labels and probabilities.
+    /// The rows of the file at `path` that are read ([`TableTexts::is_read`]), whose texts are `classified`, each with its
+    /// labels and probabilities.
     ///
     /// # Errors
     /// If the file cannot be read, or has columns of their names.
-    pub fn annotated(&self, path: &Path, classified: &[Classified]) -> Result<Vec<u8>> {
-        classify::annotated(path, self.objective(), classified)
+    pub fn annotated(
+        &self,
+        path: &Path,
+        is_read: &[bool],
+        classified: &[Classified],
+    ) -> Result<Vec<u8>> {
+        classify::annotated(path, self.objective(), is_read, classified)
     }
 
     /// The attention maps of a text.

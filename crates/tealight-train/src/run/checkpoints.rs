@@ -227,6 +227,11 @@ impl Checkpoints {
         if self.pointer(BEST)? == Some(step) { Ok(()) } else { self.set_pointer(BEST, step) }
     }
 
+    /// Marks no checkpoint as `best`.
+    pub(crate) fn unmark_best(&self) -> Result<()> {
+        files::remove_if_exists(&self.directory.join(BEST))
+    }
+
     /// Whether there is a checkpoint of `step`. It is complete, but may be damaged.
     pub fn contains(&self, step: u64) -> bool {
         self.path(step).is_dir()

@@ -105,7 +105,9 @@ fn parse_value(reader: Reader, key: &str, text: &str) -> Result<Node, Report> {
     let span = reader.span(0..text.len());
     match DeValue::parse(text) {
         Ok(value) => reader.node(key, Spanned::new(0..text.len(), value.into_inner())),
-        Err(_) if is_word(text) => Ok(Node { span, value: Value::String(text.to_string()) }),
+        Err(_) if is_word(text) || is_assignment(text) => {
+            Ok(Node { span, value: Value::String(text.to_string()) })
+        }
         Err(_) if text.is_empty() => Err(Report::new("expected a value after `=`").mark(&span)),
         Err(error) => Err(Report::new(format!("not a TOML value: {}", error.message()))
             .mark(&span)
@@ -117,6 +119,11 @@ fn parse_value(reader: Reader, key: &str, text: &str) -> Result<Node, Report> {
 fn is_word(text: &str) -> bool {
     let is_syntax = |c: char| c.is_whitespace() || c.is_control() || "\"'[]{}=#,\\".contains(c);
     !text.is_empty() && !text.contains(is_syntax)
+}
+
+/// Whether `text` is a word, `=` and a word, as `precision=0.9` in a text: no value of TOML begins so.
+fn is_assignment(text: &str) -> bool {
+    text.split_once('=').is_some_and(|(name, value)| is_word(name) && is_word(value))
 }
 
 /// The table at `key`: created if it is missing, expanded if it is the short form of a kind.

@@ -158,23 +158,26 @@ pub(crate) fn not_text(path: &Path, what: &str) -> Error {
     Error::input(format!("`{}` is not text: {what}", path.display()))
 }
 
-/// How files begin that are no text.
+/// How files begin that are no text. Letters alone are a word that a text may begin with: each has a byte of no text, or
+/// so much of a version or of a header that no text has it.
 const SIGNATURES: &[(&[u8], &str)] = &[
     (b"\x7FELF", "it begins as an ELF program"),
     (b"\x89PNG\r\n", "it begins as a PNG picture"),
     (b"\xFF\xD8\xFF", "it begins as a JPEG picture"),
-    (b"GIF8", "it begins as a GIF picture"),
+    (b"GIF87a", "it begins as a GIF picture"),
+    (b"GIF89a", "it begins as a GIF picture"),
     (b"PK\x03\x04", "it begins as a zip archive, as .xlsx, .docx and .npz files do"),
     (b"PK\x05\x06", "it begins as an empty zip archive"),
     (b"\x1F\x8B", "it begins as a gzip file, whose name must end in .gz"),
     (b"\x28\xB5\x2F\xFD", "it begins as a Zstandard file, whose name must end in .zst"),
-    (b"BZh", "it begins as a bzip2 file"),
     (b"\xFD7zXZ\0", "it begins as an xz file"),
     (b"7z\xBC\xAF\x27\x1C", "it begins as a 7z archive"),
-    (b"%PDF-", "it begins as a PDF document"),
+    (b"%PDF-1.", "it begins as a PDF document"),
+    (b"%PDF-2.", "it begins as a PDF document"),
     (b"\xD0\xCF\x11\xE0", "it begins as a document of an older Office, as .xls and .doc files do"),
     (b"SQLite format 3\0", "it begins as an SQLite database"),
-    (b"PAR1", "it begins as a Parquet table"),
+    // The header of the first page, in the compact protocol of Thrift, begins with a field of 32 bits.
+    (b"PAR1\x15", "it begins as a Parquet table"),
     (b"ARROW1\0", "it begins as an Arrow table"),
     (b"\x93NUMPY", "it begins as an array of NumPy"),
     (b"\x89HDF", "it begins as an HDF5 file"),
@@ -183,8 +186,17 @@ const SIGNATURES: &[(&[u8], &str)] = &[
 /// What bytes are that are no text; `None` if they may be one.
 fn binary(bytes: &[u8]) -> Option<&'static str> {
     let known = SIGNATURES.iter().find(|(start, _)| bytes.starts_with(start));
+    let bzip2 = || is_bzip2(bytes).then_some("it begins as a bzip2 file");
     let nul = || bytes.contains(&0).then_some("it has bytes that are 0");
-    known.map(|(_, what)| *what).or_else(nul)
+    known.map(|(_, what)| *what).or_else(bzip2).or_else(nul)
+}
+
+/// `BZh`, the size of blocks as a digit, and the digits of π or of √π, which begin a block or the end.
+fn is_bzip2(bytes: &[u8]) -> bool {
+    const BLOCK: &[u8] = &[0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
+    const END: &[u8] = &[0x17, 0x72, 0x45, 0x38, 0x50, 0x90];
+    let has_start = bytes.starts_with(b"BZh") && bytes.get(3).is_some_and(u8::is_ascii_digit);
+    has_start && bytes.get(4..10).is_some_and(|magic| [BLOCK, END].contains(&magic))
 }
 
 /// Whether bytes that are not UTF-8 are probably a Western European text in Windows-1252: hardly a sequence of UTF-8,
@@ -429,12 +441,27 @@ mod tests {
     }
 
     #[test]
+    fn a_word_with_the_letters_of_a_signature_is_text() {
+        for text in
+            ["BZh is a format,x", "BZh9,x", "PAR1 was late,x", "GIF8 pictures,x", "%PDF- is a mark"]
+        {
+            for read in read(text.as_bytes()) {
+                assert_eq!(read, Ok((text.to_owned(), Encoding::Utf8)));
+            }
+        }
+    }
+
+    #[test]
     fn what_is_no_text_is_named_by_its_beginning() {
         for (bytes, what) in [
             (&b"\x7FELF\x02\x01"[..], "it begins as an ELF program"),
             (b"\x89PNG\r\n\x1A\n", "it begins as a PNG picture"),
             (b"PK\x03\x04abc", "it begins as a zip archive"),
-            (b"PAR1abc", "it begins as a Parquet table"),
+            (b"PAR1\x15\x04", "it begins as a Parquet table"),
+            (b"BZh91AY&SYabc", "it begins as a bzip2 file"),
+            (b"BZh9\x17rE8P\x90abc", "it begins as a bzip2 file"),
+            (b"GIF89a\x01", "it begins as a GIF picture"),
+            (b"%PDF-1.7", "it begins as a PDF document"),
             (b"text with a \0", "it has bytes that are 0"),
         ] {
             for read in read(bytes) {

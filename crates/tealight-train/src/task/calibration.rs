@@ -8,8 +8,10 @@
 //! ```
 //!
 //! T changes no order of the classes, so no accuracy. Fitted and measured on the same items, it would look better than
-//! it is: each half of the items is measured with the temperature that is fitted to the other half. The one that is
-//! kept is fitted to all.
+//! it is: each half of the items is measured with the temperature that is fitted to the other half. Copies of an item are
+//! in one half, since a half that is fitted to a copy knows it. The temperature that is kept is fitted to all.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::json;
@@ -139,17 +141,20 @@ pub(super) struct Calibrated {
 }
 
 impl Calibrated {
-    pub(super) fn new(items: &[Judged<'_>]) -> Self {
+    /// Of items, each with a key that it shares with its copies.
+    pub(super) fn new<K: Ord>(items: &[Judged<'_>], keys: impl IntoIterator<Item = K>) -> Self {
         let (temperature, before) = (temperature(items), Reliability::of(items));
-        let half = |parity: usize| -> Vec<Judged<'_>> {
-            items.iter().skip(parity).step_by(2).copied().collect()
+        if temperature.is_none() {
+            return Self { temperature, after: before.clone(), before };
+        }
+        let halves = halves(keys);
+        let of = |half: usize| -> Vec<Judged<'_>> {
+            let all = items.iter().zip(&halves);
+            all.filter(|(_, own)| **own == half).map(|(&item, _)| item).collect()
         };
         // A half without a temperature keeps that of no calibration.
-        let of_halves = [0, 1].map(|parity| self::temperature(&half(parity)).unwrap_or(1.));
-        let after = match temperature {
-            Some(_) => items.iter().enumerate().map(|(at, &item)| (item, of_halves[1 - at % 2])),
-            None => return Self { temperature, after: before.clone(), before },
-        };
+        let of_halves = [0, 1].map(|half| self::temperature(&of(half)).unwrap_or(1.));
+        let after = items.iter().zip(&halves).map(|(&item, half)| (item, of_halves[1 - half]));
         Self { temperature, after: Reliability::new(after), before }
     }
 
@@ -187,6 +192,16 @@ impl Calibrated {
              the other\n"
         ));
     }
+}
+
+/// The half of each item: the different keys belong to the halves in turn.
+fn halves<K: Ord>(keys: impl IntoIterator<Item = K>) -> Vec<usize> {
+    let mut known = BTreeMap::new();
+    let half = |key| {
+        let n = known.len();
+        *known.entry(key).or_insert(n % 2)
+    };
+    keys.into_iter().map(half).collect()
 }
 
 #[cfg(test)]
@@ -244,7 +259,7 @@ mod tests {
     fn a_half_is_measured_with_the_temperature_of_the_other() {
         let record = record();
         let items = items(&record);
-        let calibrated = Calibrated::new(&judged(&items));
+        let calibrated = Calibrated::new(&judged(&items), 0..items.len());
         let halves: [Vec<_>; 2] =
             [0, 1].map(|parity| items.iter().skip(parity).step_by(2).cloned().collect());
         let nll = |half: usize| {
@@ -253,6 +268,17 @@ mod tests {
         };
         assert!((calibrated.after.nll - f64::midpoint(nll(0), nll(1))).abs() < 1e-12);
         assert!(calibrated.after.ece < calibrated.before.ece / 2., "{calibrated:?}");
+    }
+
+    /// Each item twice: halves of every second one would be equal.
+    #[test]
+    fn copies_are_in_one_half() {
+        assert_eq!(halves(["a", "b", "a", "c", "b", "d"]), [0, 1, 0, 0, 1, 1]);
+        let items = items(&record());
+        let twice: Vec<_> = judged(&items).into_iter().flat_map(|item| [item, item]).collect();
+        let of_copies = Calibrated::new(&twice, (0..twice.len()).map(|at| at / 2));
+        let once = Calibrated::new(&judged(&items), 0..items.len());
+        assert!((of_copies.after.nll - once.after.nll).abs() < 1e-9, "{of_copies:?} {once:?}");
     }
 
     #[test]
@@ -265,7 +291,7 @@ mod tests {
         let diverged = [(vec![f64::NAN, 1.], 0), (vec![1., 0.], 0)];
         assert_eq!(temperature(&judged(&diverged)), None);
         assert!(Reliability::of(&judged(&diverged)).brier.is_nan());
-        let calibrated = Calibrated::new(&judged(&right));
+        let calibrated = Calibrated::new(&judged(&right), 0..right.len());
         assert_eq!(calibrated.before, calibrated.after);
     }
 }

@@ -42,7 +42,7 @@ use tealight_model::{Mode, ModelConfig, ModelSpec, ParamStore, Reads, SpecRecord
 use crate::data::DataFile;
 pub use crate::data::Split;
 use crate::data::weather::Score;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inference::attention_map::AttentionMap;
 use crate::inference::image_classifier::PictureMaps;
 use crate::inference::readers::Readers;
@@ -76,11 +76,10 @@ macro_rules! tasks {
             /// Replaces the data by those in `data`, which a trained model is tested on: [`TaskContext::test`].
             ///
             /// # Errors
-            /// If the task has no test data.
+            /// If their path cannot be made absolute.
             pub fn test_on(&mut self, data: &Path) -> Result<()> {
-                let kind = self.kind();
                 match self {
-                    $(Self::$variant(settings) => settings.test_on(data, kind)),+
+                    $(Self::$variant(settings) => settings.test_on(data)),+
                 }
             }
 
@@ -130,17 +129,8 @@ pub trait TaskSettings: fmt::Debug {
         vec![model.reads()]
     }
 
-    /// Replaces the data by those in `data`; `kind` is the name of the task.
-    ///
-    /// # Errors
-    /// By default, that the task has no test data.
-    fn test_on(&mut self, data: &Path, kind: &str) -> Result<()> {
-        let message = format!(
-            "`evaluate --data` scores no models of the task `{kind}`: `{}` is not read",
-            data.display()
-        );
-        Err(Error::config(["task"], message))
-    }
+    /// Replaces the data by those in `data`.
+    fn test_on(&mut self, data: &Path) -> Result<()>;
 
     /// The languages of texts that Tealight generates, as ISO 639 abbreviates them; none for other data.
     fn languages(&self) -> Vec<&'static str> {

@@ -18,6 +18,10 @@ pub struct Sample {
     /// The likeliest answers, the likeliest first: once, or once for each mask.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<Vec<Candidate>>,
+    /// Whether the answer is right, where the candidates and the truth do not tell: of several labels, all must be given and
+    /// no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_right: Option<bool>,
     /// The picture that `input` names. A run keeps it as a file of its own.
     #[serde(skip)]
     pub picture: Option<Picture>,

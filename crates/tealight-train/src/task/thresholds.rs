@@ -5,7 +5,9 @@
 //! precision   the lowest threshold at which the precision TP / (TP + FP) is reached
 //! ```
 //!
-//! A text has the label if its probability is at least the threshold; only probabilities that occur are tried.
+//! A text has the label if its probability is at least the threshold. As in the decision trees of scikit-learn, a
+//! threshold is the middle between two neighbouring probabilities that occur, the lowest the middle to 0: a text that is
+//! computed again, in other company and with other rounding, stays on its side.
 
 use serde_json::json;
 
@@ -50,7 +52,9 @@ impl Aim {
         let mut sorted = texts.to_vec();
         sorted.sort_by(|a, b| b.0.total_cmp(&a.0));
         let (mut counts, mut best) = (Counts { missed: n_given, ..Counts::default() }, None);
+        let mut n_seen = 0;
         for equal in sorted.chunk_by(|a, b| a.0 == b.0) {
+            n_seen += equal.len();
             let n_found = equal.iter().filter(|(_, has)| *has).count() as u64;
             counts.found += n_found;
             counts.missed -= n_found;
@@ -60,11 +64,18 @@ impl Aim {
                 Self::Precision(share) => (counts.precision(), share),
             };
             if reached >= least {
-                best = Some((reached, equal[0].0));
+                let lower = sorted.get(n_seen).map_or(0., |&(p, _)| p);
+                best = Some((reached, between(lower, equal[0].0)));
             }
         }
         best.map(|(_, threshold)| threshold)
     }
+}
+
+/// The middle between two probabilities, above the lower one.
+fn between(lower: f64, higher: f64) -> f64 {
+    let middle = f64::midpoint(lower, higher);
+    if middle > lower { middle } else { higher }
 }
 
 /// A label with its texts: the probability of each, and whether it has the label.
@@ -114,7 +125,8 @@ pub(super) fn tuned(aim: Aim, labels: &[OfLabel<'_>], report: &mut Report) -> Ve
             format!("; the precision {share} is not reached by {}: 0.5", missing.join(", "))
         }
     };
-    let note = "thresholds are chosen on these texts, so new texts are likely to have lower scores";
+    let note = "`classify` follows the thresholds, and all other scores here are by a probability of 0.5; thresholds are chosen \
+                on these texts, so new texts are likely to have lower scores";
     report.section(&format!("{note}{not_found}\n"));
     thresholds
 }
@@ -138,7 +150,10 @@ mod tests {
                 .map(|(p, has)| (p[label].as_f64().unwrap(), has[label] == 1))
                 .collect();
             let threshold = Aim::F1.threshold(&texts).unwrap();
-            assert_eq!(threshold, expected["threshold"].as_f64().unwrap(), "{label}");
+            // The lowest probability above it.
+            let above = texts.iter().map(|&(p, _)| p).filter(|&p| p >= threshold);
+            let least = above.fold(f64::INFINITY, f64::min);
+            assert_eq!(least, expected["threshold"].as_f64().unwrap(), "{label}");
             let mut report = Report::default();
             tuned(Aim::F1, &[("a", texts)], &mut report);
             for key in ["f1", "f1_at_half"] {
@@ -154,7 +169,12 @@ mod tests {
             [(0.9, true), (0.8, false), (0.7, true), (0.7, true), (0.4, false), (0.2, true)];
         let of = |share| Aim::Precision(share).threshold(&texts);
         // 1, 1/2, 3/4, 3/5, 4/6 from the top down.
-        assert_eq!([1., 0.75, 0.7, 0.6].map(of), [Some(0.9), Some(0.7), Some(0.7), Some(0.2)]);
+        let middles = [(0.9, 0.8), (0.7, 0.4), (0.7, 0.4), (0.2, 0.)];
+        let middles = middles.map(|(one, other)| Some(f64::midpoint(one, other)));
+        assert_eq!([1., 0.75, 0.7, 0.6].map(of), middles);
+        // There is no number between these.
+        let close = [(1., true), (1_f64.next_down(), false)];
+        assert_eq!(Aim::F1.threshold(&close), Some(1.));
         let wrong = [(0.9, false), (0.1, true)];
         assert_eq!(Aim::Precision(0.6).threshold(&wrong), None);
         assert_eq!(Aim::F1.threshold(&[(0.9, false)]), None);

@@ -127,7 +127,9 @@ impl TrainedModel {
         let fresh = variables.keys().filter(|&name| !has(name)).cloned();
         let mut report = InitReport { fresh: fresh.collect(), ..InitReport::default() };
         let head = head.iter().filter(|(name, _)| variables.contains_key(*name));
-        for (name, tensor) in self.weights.iter().chain(head) {
+        // A temperature corrects probabilities of this model; what is trained further has others.
+        let weights = self.weights_as_trained();
+        for (name, tensor) in weights.iter().chain(head) {
             let Some(variable) = variables.get(name) else {
                 report.unused.push(name.clone());
                 continue;

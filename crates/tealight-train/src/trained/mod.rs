@@ -22,6 +22,7 @@ pub(crate) mod tealight_folder;
 mod weight_files;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use candle_core::Device;
@@ -35,8 +36,8 @@ use crate::config::{Precision, RunConfig};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::inference::continuation::Vocabulary;
-use crate::inference::decision::Decision;
-use crate::inference::labels::Labels;
+use crate::inference::decision::{self, Decision};
+use crate::inference::labels::{self, Labels};
 use crate::inference::readers::Readers;
 use crate::run::RunDirectory;
 use crate::run::checkpoint::load_weights;
@@ -72,6 +73,8 @@ pub struct TrainedModel {
     pub config: ModelConfig,
     /// The parameters by name.
     pub weights: NamedTensors,
+    /// Of a run with a temperature (`task.calibration`), which divides the last map in `weights`: that map as it was trained.
+    as_trained: NamedTensors,
     /// Parameters that only a classifier that begins with this model has, such as BERT's pooler.
     classification_head: NamedTensors,
     /// What reads its inputs and names its outputs.
@@ -116,7 +119,9 @@ impl TrainedModel {
         }
         match RunDirectory::open(path) {
             Ok(directory) => Self::from_run(path, directory, selection),
-            Err(Error::NotARun { .. }) => Err(Error::NotAModel(path.to_owned())),
+            Err(Error::NotARun { .. }) => {
+                Err(Error::NotAModel { path: path.to_owned(), inner: model_below(path, DEPTH) })
+            }
             Err(error) => Err(error),
         }
     }
@@ -136,9 +141,10 @@ impl TrainedModel {
         let (checkpoint, note) = directory.checkpoints().select(asked, checkpoint.select)?;
         let mut weights = load_weights(&checkpoint, &Device::Cpu)?;
         let decision = Decision::read(directory.path(), &checkpoint)?;
-        if let Some(decision) = &decision {
-            decision.fold(&mut weights)?;
-        }
+        let as_trained = match &decision {
+            Some(decision) => decision.fold(&mut weights)?,
+            None => NamedTensors::new(),
+        };
         let tokenizer = match (&task, Tokenizer::in_folder(directory.path())?) {
             (TaskConfig::CausalLm(task), Some(tokenizer)) => Some(task.for_prompts(&tokenizer)?),
             (_, tokenizer) => tokenizer,
@@ -158,7 +164,9 @@ impl TrainedModel {
         let mut readers = Readers::read(spec.as_ref(), tokenizer, directory.path())?;
         task.settings().add_readers(&mut readers)?;
         if let Some(Decision { thresholds, .. }) = decision {
-            readers.labels = readers.labels.map(|labels| labels.with_thresholds(thresholds));
+            let file = directory.path().join(decision::FILE);
+            let labels = readers.labels.map(|labels| labels.with_thresholds(thresholds));
+            readers.labels = labels.map(|labels| labels.checked(&file)).transpose()?;
         }
         Ok(Self {
             origin: path.to_owned(),
@@ -170,6 +178,7 @@ impl TrainedModel {
             spec,
             config: model,
             weights,
+            as_trained,
             classification_head: NamedTensors::new(),
             readers,
             hf: None,
@@ -182,14 +191,17 @@ impl TrainedModel {
         let HfFolder { description, spec, weights, classification_head, mut notes } =
             HfFolder::open(path)?;
         let Description { family, config, ids, classification, .. } = description;
-        let mut readers = Readers { tokenizer: Tokenizer::in_folder(path)?, ..Readers::default() };
-        readers.labels = classification.as_ref().map(|outputs| {
-            // A folder that Tealight wrote has thresholds beside what `config.json` can hold.
+        let labels = classification.as_ref().map(|outputs| {
+            // A folder that Tealight wrote has thresholds beside what `config.json` can hold; other programs write other
+            // files of this name.
             let labels = Labels::of_hugging_face(outputs);
-            let kept = Labels::read(path).ok().filter(|kept| kept.names() == labels.names());
+            let kept = Labels::parse(path).ok().filter(|kept| kept.names() == labels.names());
             let thresholds = kept.map(|kept| kept.thresholds().clone()).unwrap_or_default();
-            labels.with_thresholds(thresholds)
+            labels.with_thresholds(thresholds).checked(&path.join(labels::FILE))
         });
+        let labels = labels.transpose()?;
+        let tokenizer = Tokenizer::in_folder(path)?;
+        let mut readers = Readers { tokenizer, labels, ..Readers::default() };
         if let ModelSpec::ImageClassifier(spec) = &spec
             && let Some((preprocessing, of_pictures)) = preprocessor::read(path, spec.size)?
         {
@@ -210,6 +222,7 @@ impl TrainedModel {
             spec: Some(spec),
             config,
             weights,
+            as_trained: NamedTensors::new(),
             classification_head,
             readers,
             hf: Some(HfOrigin { family, ids, classification, generation }),
@@ -264,7 +277,15 @@ impl TrainedModel {
     #[must_use]
     pub fn with_weights(self, weights: NamedTensors) -> Self {
         let labels = self.readers.labels.map(|labels| labels.with_thresholds(BTreeMap::new()));
-        Self { weights, readers: Readers { labels, ..self.readers }, ..self }
+        let as_trained = NamedTensors::new();
+        Self { weights, as_trained, readers: Readers { labels, ..self.readers }, ..self }
+    }
+
+    /// The parameters as they were trained, without the temperature of a run. A folder has it in its parameters.
+    pub fn weights_as_trained(&self) -> NamedTensors {
+        let mut weights = self.weights.clone();
+        weights.extend(self.as_trained.clone());
+        weights
     }
 
     /// The kind of the model, if other programs can use it, too.
@@ -276,6 +297,25 @@ impl TrainedModel {
     pub(crate) fn wrong_kind(&self, wanted: &'static str) -> Error {
         Error::OtherKind { path: self.origin.clone(), wanted, found: self.description() }
     }
+}
+
+/// How many folders deep, and how many in each, a folder that is no model is searched for one, as a wheel has it:
+/// `package/model`.
+const DEPTH: usize = 3;
+const MAX_FOLDERS: usize = 100;
+
+/// The first model below `path`, by name; an unreadable folder has none.
+fn model_below(path: &Path, depth: usize) -> Option<PathBuf> {
+    let entries = fs::read_dir(path).ok()?.flatten().map(|entry| entry.path());
+    let mut inner: Vec<_> = entries.filter(|path| path.is_dir()).take(MAX_FOLDERS).collect();
+    inner.sort_unstable();
+    let files = [tealight_folder::FILE, folder::CONFIG];
+    let is_model = |path: &&PathBuf| {
+        files.iter().any(|file| path.join(file).is_file()) || RunDirectory::open(path).is_ok()
+    };
+    let found = inner.iter().find(is_model).cloned();
+    let deeper = || inner.iter().find_map(|path| model_below(path, depth - 1));
+    found.or_else(|| if depth > 1 { deeper() } else { None })
 }
 
 /// Whether only a task of Tealight encodes the inputs of the model, so that no other program can use it.

@@ -76,6 +76,7 @@ pub(super) fn read(folder: &Path) -> Result<TrainedModel> {
         spec,
         config: model,
         weights: TensorFile::safetensors(&folder.join(MODEL))?.read()?,
+        as_trained: NamedTensors::new(),
         classification_head: NamedTensors::new(),
         readers,
         hf: None,

@@ -69,10 +69,11 @@ impl<'a, 'o> Outputs<'a, 'o> {
     /// Marks `best` and removes old checkpoints. On rank 0.
     fn mark_and_prune<T: Task>(&self, session: &Session<T>) -> Result<()> {
         let Some(checkpoints) = self.checkpoints else { return Ok(()) };
-        if let Some(step) = session.progress.best_step(&session.config.checkpoint)
-            && checkpoints.contains(step)
-        {
-            checkpoints.mark_best(step)?;
+        let best = session.progress.best_step(&session.config.checkpoint);
+        match best.filter(|&step| checkpoints.contains(step)) {
+            Some(step) => checkpoints.mark_best(step)?,
+            // A run that goes on with another `checkpoint.metric`: what was best by the one before does not count.
+            None => checkpoints.unmark_best()?,
         }
         checkpoints.prune(session.config.checkpoint.keep_last)?;
         Ok(())

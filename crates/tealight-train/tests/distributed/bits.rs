@@ -124,7 +124,8 @@ fn scores_of_all_predictions_are_those_of_one_process() -> Result {
         ("labels", "balanced", "my_labels.jsonl", "label='labels'", "micro_f1"),
         (
             "classes",
-            "{kind='listed',weights=[1,3]}",
+            // Whose sums are rounded.
+            "{kind='listed',weights=[0.7,1.9]}",
             "my_text_pairs.jsonl",
             "text_pair='text_pair'",
             "matthews_correlation",

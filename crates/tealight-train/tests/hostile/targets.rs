@@ -13,7 +13,8 @@ use tealight_train::RunConfig;
 use tealight_train::config::ConfigSource;
 use tealight_train::data::images::source::{self, SourceConfig};
 use tealight_train::data::images::{Filter, Fit, Pictures, Preparation, decode};
-use tealight_train::inference::labels::Objective;
+use tealight_train::inference::decision::Decision;
+use tealight_train::inference::labels::{Labels, Objective};
 use tealight_train::observer::jsonl;
 use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::fill_mask::FillMask;
@@ -98,8 +99,11 @@ pub(crate) fn run(bytes: &[u8]) {
         "tokenizer.json",
         "labels.json",
         "pictures.json",
+        "decision.json",
     ];
     in_folder(bytes, &names, |folder| {
+        let _ = Labels::read(folder);
+        let _ = Decision::read(folder, Path::new("step-000001"));
         let _ = jsonl::read(&folder.join("metrics.jsonl"));
         let _ = jsonl::cut_after(&folder.join("metrics.jsonl"), 3, 1);
         let _ = Checkpoints::new(folder.to_owned()).latest();
@@ -200,17 +204,20 @@ pub(crate) fn pairs(bytes: &[u8]) {
     });
 }
 
-/// A file of texts with labels; the first byte selects the format, the objective, and whether texts come in pairs.
+/// Texts with labels, possibly compressed; the first byte selects the format, which may be a folder of classes, the
+/// objective, and whether texts come in pairs.
 pub(crate) fn labels(bytes: &[u8]) {
     let Some((kind, content)) = bytes.split_first() else { return };
     let names = ["texts.csv", "texts.jsonl", "texts.tsv", "texts.json"];
     let name = names[usize::from(kind % 2 + kind / 12 % 2 * 2)];
+    let is_folder = kind / 24 % 2 == 1;
+    let names = if is_folder { &["a/1.txt", "b/2.txt", "b/3.txt"][..] } else { &[name] };
     let text = "[task]\nkind = \"classify\"\ntokenizer.kind = \"byte\"";
     let Ok(source) = ConfigSource::parse(Path::new("fuzz.toml"), text, &[]) else { return };
     let Ok(mut config) = source.deserialize::<RunConfig>() else { return };
-    in_folder(content, &[name], |folder| {
+    in_folder(content, names, |folder| {
         let TaskConfig::Classify(task) = &mut config.task else { return };
-        task.data.path = folder.join(name);
+        task.data.path = if is_folder { folder.to_owned() } else { folder.join(name) };
         let objectives = [Objective::Classes, Objective::Labels, Objective::Regression];
         task.objective = objectives[usize::from(kind / 2 % 3)];
         task.data.text_pair = (kind / 6 % 2 == 1).then(|| "other".to_owned());

@@ -119,6 +119,9 @@ pub(crate) struct Classify {
     /// Write the rows of the table in `--file` to this file, each with its label and the probabilities
     #[arg(long, short, value_name = "FILE", requires = "file", conflicts_with_all = ["texts", "json", "top_k"])]
     pub(crate) output: Option<PathBuf>,
+    /// Leave out rows of the table in `--file` that have no text, and tell which
+    #[arg(long, requires = "file")]
+    pub(crate) skip_broken: bool,
     /// Number of labels to print, the most probable first [default: all for a text, 5 for a picture]
     #[arg(long, value_name = "K", value_parser = positive::<usize>)]
     pub(crate) top_k: Option<usize>,

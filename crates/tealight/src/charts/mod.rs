@@ -23,6 +23,7 @@ pub(crate) mod lines;
 pub(crate) mod metrics;
 pub(crate) mod over_picture;
 pub(crate) mod png;
+pub(crate) mod reliability;
 pub(crate) mod shapes;
 mod sheet;
 mod style;

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use candle_core::Device;
 use tealight_ops::with_product_precision;
 use tealight_train::run::RunDirectory;
+use tealight_train::storage::tensors::NamedTensors;
 use tealight_train::task::{RegisteredTask, TaskVisitor};
 use tealight_train::trained::TrainedModel;
 use tealight_train::{Error, Session};
@@ -14,7 +15,7 @@ use tealight_train::{Error, Session};
 use crate::args::train::Evaluate;
 use crate::charts::illustrations::save_of;
 use crate::runs::config::LoadedConfig;
-use crate::runs::load::{Run, log_notes, open_model, with_task};
+use crate::runs::load::{Run, in_runs, log_notes, open_model, with_task};
 use crate::runs::number_format::NumberFormat;
 use crate::runs::test_data;
 use crate::terminal::output::{log, print, print_indented_json, warn};
@@ -62,7 +63,9 @@ impl Evaluated {
                 bail!("{error}; `--data FILE` scores the model of a folder")
             }
             Err(Error::NotARun { .. }) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) if args.data.is_none() => return Err(in_runs(path, error)),
+            // It may be the name of a model in the cache of Hugging Face.
+            Err(_) => {}
         }
         if args.weights.is_some() {
             bail!("`--weights` needs a run, but `{}` is a folder", path.display());
@@ -86,7 +89,9 @@ impl Evaluated {
         weights: Option<&TrainedModel>,
     ) -> Result<Session<T>> {
         match (self, weights) {
-            (Self::Run(run), Some(model)) => run.with_weights(task, &model.weights, &model.origin),
+            (Self::Run(run), Some(model)) => {
+                run.with_weights(task, &weights_of(run, model), &model.origin)
+            }
             (Self::Run(run), None) => run.load(task),
             (Self::Folder { loaded, model, device }, _) => {
                 let mut session = loaded.session(task, device)?;
@@ -134,7 +139,9 @@ impl TaskVisitor for Evaluation<'_> {
         }
         let mut report = session.task.report(&session.eval_model)?;
         if let (false, Evaluated::Run(run)) = (is_test, self.evaluated) {
-            let weights = self.weights.map_or_else(|| run.weights(), |model| Ok(model.weights))?;
+            let weights = self.weights.as_ref();
+            let weights =
+                weights.map_or_else(|| run.weights(), |model| Ok(weights_of(run, model)))?;
             let of_run = (&run.loaded, &run.directory);
             test_data::add_scores(&mut report, of_run, &weights, &run.device)?;
         }
@@ -150,7 +157,8 @@ impl TaskVisitor for Evaluation<'_> {
         }
         if is_test {
             log(
-                "scored on all examples of `--data`; the baselines are fitted to these examples, too",
+                "scored on all examples of `--data`; baselines that are fitted to data of a file are fitted to these examples, \
+                 too",
             );
             return Ok(());
         }
@@ -160,6 +168,12 @@ impl TaskVisitor for Evaluation<'_> {
         }
         Ok(())
     }
+}
+
+/// The weights of another model for the task of a run: on test data as `classify` has them; otherwise as they were trained,
+/// since a temperature is fitted to the texts held out.
+fn weights_of(run: &Run, model: &TrainedModel) -> NamedTensors {
+    if run.loaded.test.is_some() { model.weights.clone() } else { model.weights_as_trained() }
 }
 
 /// The loss of a report with its name, if it is not finite.

@@ -301,9 +301,19 @@ fn example(Entry { key, kinds, .. }: &Entry, field: &Field) -> String {
     if let Some((_, kind)) = kinds.iter().find(|(of, _)| of == table) {
         let _ = writeln!(text, "    kind = \"{kind}\"");
     }
-    let value = default(field).unwrap_or_else(|| sample(&field.shape));
+    let value = default(field).unwrap_or_else(|| match &field.shape {
+        Shape::Text => first_quoted(&field.meaning()).unwrap_or_else(|| sample(&field.shape)),
+        shape => sample(shape),
+    });
     let _ = writeln!(text, "    {name} = {value}");
     text
+}
+
+/// The first word in backticks of a meaning, which is a value of a text that may have few.
+fn first_quoted(meaning: &str) -> Option<String> {
+    let word = meaning.split('`').nth(1)?;
+    let is_word = word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    (is_word && !word.is_empty()).then(|| format!("{word:?}"))
 }
 
 /// A value of a setting that has no default.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 use serde_json::Value;
 use tealight_train::task::report::Predictor;
 use tealight_train::task::table::thousands;
@@ -13,6 +13,7 @@ use super::read::RunData;
 use super::text::{key, metric_name, number};
 use super::values::{facts, is_fact, item};
 use super::{mistakes, samples};
+use crate::charts::{reliability, svg};
 
 /// The section of a run: how far it is, and its scores.
 pub(super) fn of_one(run: &RunData) -> Markup {
@@ -23,6 +24,7 @@ pub(super) fn of_one(run: &RunData) -> Markup {
             (against_baselines(run, &metrics))
             @let values = rest(run, &metrics).filter(|(_, value)| is_fact(value));
             (facts(values))
+            (after_training(run))
         } @else {
             (standing(run))
         }
@@ -36,7 +38,32 @@ pub(super) fn of_one(run: &RunData) -> Markup {
 pub(super) fn in_detail(run: &RunData) -> Option<Markup> {
     let metrics = metrics(run);
     let others: Vec<_> = rest(run, &metrics).filter(|(_, value)| !is_fact(value)).collect();
-    (!others.is_empty()).then(|| html! { @for (key, value) in others { (item(key, value)) } })
+    (!others.is_empty()).then(|| {
+        html! {
+            @for (key, value) in others {
+                @if key == "calibration" { (diagram(value)) }
+                (item(key, value))
+            }
+        }
+    })
+}
+
+/// The reliability diagram of a calibration; nothing if it has no bins.
+fn diagram(calibration: &Value) -> Markup {
+    let bins = |when: &str| -> Vec<(f64, f64)> {
+        let bins = calibration[when]["bins"].as_array().into_iter().flatten();
+        let of = |bin: &Value| Some((bin["confidence"].as_f64()?, bin["accuracy"].as_f64()?));
+        bins.filter_map(of)
+            .filter(|(x, y)| [x, y].iter().all(|v| (0. ..=1.).contains(*v)))
+            .collect()
+    };
+    let both = [("as trained", bins("before")), ("calibrated", bins("after"))];
+    let label = "accuracy by confidence, as trained and calibrated";
+    html! {
+        @if both.iter().any(|(_, bins)| !bins.is_empty()) {
+            figure { (PreEscaped(svg::inline(&reliability::draw(&both), label))) }
+        }
+    }
 }
 
 /// The names of the scores of the model.
@@ -73,6 +100,9 @@ fn against_baselines(run: &RunData, metrics: &[&str]) -> Markup {
     let others: BTreeSet<_> = others.map(|score| (score.predictor, &*score.name)).collect();
     let (limits, baselines): (Vec<_>, Vec<_>) =
         others.into_iter().partition(|(predictor, _)| *predictor == Predictor::Bayes);
+    let test = run.report.as_ref().and_then(|report| report.get("test"));
+    let of_test = |metric: &str| test?.get(metric)?.as_f64();
+    let name_of_test = test.and_then(|test| test["data"].as_str());
     let row = |class: &str, name: &str, of: &dyn Fn(&str) -> Option<f64>| {
         html! { tr.(class) {
             th scope="row" { (name) }
@@ -87,9 +117,38 @@ fn against_baselines(run: &RunData, metrics: &[&str]) -> Markup {
             tbody {
                 @for (_, name) in &baselines { (other(name)) }
                 (row("own", Predictor::Model.name(), &of_run))
+                @if let Some(name) = name_of_test {
+                    (row("own", &format!("{} on test data, {name}", Predictor::Model.name()), &of_test))
+                }
                 @for (_, name) in &limits { (other(name)) }
             }
         } }
+    }
+}
+
+/// What is fitted to the held-out texts after training, and changes what `classify` answers.
+fn after_training(run: &RunData) -> Markup {
+    let of = |key: &str| run.report.as_ref().and_then(|report| report.get(key));
+    let calibration = of("calibration").and_then(|one| Some((one["temperature"].as_f64()?, one)));
+    let measure = |one: &Value, when: &str, name: &str| one[when][name].as_f64().map(number);
+    html! {
+        @if let Some((temperature, one)) = calibration {
+            p.detail {
+                "Probabilities are calibrated: temperature " (number(temperature))
+                @for (name, shown) in [("nll", "NLL"), ("ece", "ECE"), ("brier", "Brier")] {
+                    @if let (Some(before), Some(after)) = (measure(one, "before", name), measure(one, "after", name)) {
+                        ", " (shown) " " (before) " → " (after)
+                    }
+                }
+                "."
+            }
+        }
+        @if of("thresholds").is_some() {
+            p.detail {
+                "The scores above are by a probability of one half; " code { "classify" }
+                " follows the thresholds in the results in detail, with the scores there."
+            }
+        }
     }
 }
 

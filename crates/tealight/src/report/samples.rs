@@ -1,6 +1,6 @@
 //! What the model made of the fixed examples, evaluation by evaluation, the last one first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -13,27 +13,22 @@ use super::read::plot::Address;
 
 /// Evaluations before the last one that are shown of each example.
 const MAX_EARLIER: usize = 12;
-/// The probability above which a text has one of several labels.
-const THRESHOLD: f64 = 0.5;
 /// Values of a report that are written by the model.
 pub(super) const IN_REPORT: [&str; 2] = ["sample", "sample_prompt"];
 
-/// When an answer is right.
+/// When an answer is right, if the sample does not say so.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rule {
     /// The likeliest candidate is the right one, or the text is.
     Same,
-    /// The candidates with a probability above one half are the right ones.
-    Labels,
-    /// Of a number, which is never exactly right, nothing is said.
+    /// Of a number, which is never exactly right, nothing is said; of several labels, only the sample can tell.
     Unknown,
 }
 
 impl Rule {
     fn of(run: &RunData) -> Self {
         match run.config.settings().get("task.objective").and_then(Value::as_str) {
-            Some("labels") => Self::Labels,
-            Some("regression") => Self::Unknown,
+            Some("labels" | "regression") => Self::Unknown,
             _ => Self::Same,
         }
     }
@@ -52,6 +47,9 @@ pub(super) fn of_one(run: &RunData) -> Option<Markup> {
     let shown = !examples.is_empty() || written.is_some();
     shown.then(|| {
         html! {
+            @if run.report.as_ref().is_some_and(|report| report.get("thresholds").is_some()) {
+                p.hint { "✓ and ✗ are by a probability of one half: the thresholds are chosen after training." }
+            }
             @for (index, lines) in &examples { (example(lines, run.pictures.get(index), rule)) }
             @if let Some(text) = written {
                 h3 { "A text that the trained model wrote" @if let Some(prompt) = prompt { " after " q { (prompt) } } }
@@ -111,7 +109,8 @@ fn answer(sample: &Sample, rule: Rule) -> Markup {
         }
         @for (at, candidates) in candidates.iter().enumerate() {
             div.answer {
-                (verdict(truth.get(at).and_then(|truth| are_right(candidates, truth, rule))))
+                @let by_rule = || truth.get(at).and_then(|truth| are_right(candidates, truth, rule));
+                (verdict(sample.is_right.or_else(by_rule)))
                 ol.candidates { @for one in candidates { (candidate(one, truth.get(at))) } }
             }
         }
@@ -139,13 +138,6 @@ fn are_right(candidates: &[Candidate], truth: &str, rule: Rule) -> Option<bool> 
     let Candidate { text: likeliest, probability } = candidates.first()?;
     match rule {
         Rule::Same => probability.map(|_| likeliest.trim() == truth.trim()),
-        Rule::Labels => {
-            let likely = |one: &&Candidate| one.probability.is_some_and(|p| p > THRESHOLD);
-            let given: BTreeSet<&str> =
-                candidates.iter().filter(likely).map(|one| &*one.text).collect();
-            let right = truth.split(", ").filter(|label| !label.is_empty()).collect();
-            Some(given == right)
-        }
         Rule::Unknown => None,
     }
 }
@@ -185,12 +177,15 @@ mod tests {
         assert_eq!(is_text_right("to be", &[], Rule::Same), None);
     }
 
+    /// Labels may have commas in their names, and there may be more than are shown.
     #[test]
-    fn all_labels_must_be_given_and_no_other() {
-        let is_right = |p, truth: &str| are_right(&candidates(p), truth, Rule::Labels);
-        assert_eq!(is_right([0.9, 0.7, 0.2], "a, b"), Some(true));
-        assert_eq!(is_right([0.9, 0.7, 0.2], "a"), Some(false));
-        assert_eq!(is_right([0.4, 0.3, 0.2], ""), Some(true));
-        assert_eq!(is_right([0.4, 0.3, 0.2], "a"), Some(false));
+    fn a_sample_that_says_whether_it_is_right_decides() {
+        let shown = |is_right| {
+            let (truth, candidates) = (vec!["a, b".to_owned()], vec![candidates([0.9, 0.7, 0.2])]);
+            let sample = Sample { truth, candidates, is_right, ..Sample::default() };
+            answer(&sample, Rule::Unknown).into_string()
+        };
+        assert!(shown(Some(true)).contains('✓') && shown(Some(false)).contains('✗'));
+        assert!(!shown(None).contains(['✓', '✗']));
     }
 }

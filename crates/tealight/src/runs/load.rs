@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use candle_core::Device;
-use tealight_train::Session;
 use tealight_train::inference::decision::Decision;
 use tealight_train::run::{RunDirectory, Selection, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
 use tealight_train::task::{Task, TaskContext, TaskVisitor};
 use tealight_train::trained::TrainedModel;
+use tealight_train::{Error, Session};
 
 use super::config::LoadedConfig;
 use super::origin::Origin;
@@ -27,7 +27,13 @@ pub(crate) fn with_task<R>(
     kept: Option<&RunDirectory>,
     command: impl TaskVisitor<Output = Result<R>>,
 ) -> Result<R> {
-    let at_its_place = |error| at_its_place(error, source);
+    let at_its_place = |error| match (test, error) {
+        // No setting names these data.
+        (Some(_), Error::Config(fault)) if is_of_data(&fault.keys) => {
+            anyhow!(without_key(&fault.keys, &fault.message).to_owned())
+        }
+        (_, error) => at_its_place(error, source),
+    };
     config.validate().map_err(at_its_place)?;
     let bar = RefCell::new(Preparation::default());
     let context = TaskContext {
@@ -45,6 +51,18 @@ pub(crate) fn with_task<R>(
     })?
 }
 
+/// A message without the key that it begins with: `key` = …
+fn without_key<'a>(keys: &[String], message: &'a str) -> &'a str {
+    let rest = |key: &String| message.strip_prefix(&format!("`{key}` = "));
+    keys.iter().find_map(rest).unwrap_or(message)
+}
+
+/// Whether a fault with these keys is one of the data.
+fn is_of_data(keys: &[String]) -> bool {
+    let tables = ["task.data", "task.source", "task.corpus"];
+    keys.iter().any(|key| tables.iter().any(|table| key.starts_with(table)))
+}
+
 /// A trained run and the path of the selected checkpoint.
 pub(crate) struct Run {
     pub(crate) directory: RunDirectory,
@@ -57,7 +75,7 @@ impl Run {
     /// Opens a run; `path` may also be that of one of its checkpoints.
     pub(crate) fn open(path: &Path, weights: &Weights) -> Result<Self> {
         let device = weights.device.open()?;
-        let directory = RunDirectory::open(path)?;
+        let directory = RunDirectory::open(path).map_err(|error| in_runs(path, error))?;
         let loaded = LoadedConfig::of_run(&directory, &[])?;
         let asked = weights.checkpoint.or(Selection::named(path, &directory));
         let select = loaded.config.checkpoint.select;
@@ -101,9 +119,19 @@ impl Run {
 /// Opens a `MODEL` argument, a run or a folder, and the device that it is loaded to. Its notes are logged.
 pub(crate) fn open_model(args: &Model) -> Result<(TrainedModel, Device)> {
     let device = args.weights.device.open()?;
-    let model = TrainedModel::open(&args.path, args.weights.checkpoint)?;
+    let model = TrainedModel::open(&args.path, args.weights.checkpoint);
+    let model = model.map_err(|error| in_runs(&args.path, error))?;
     log_notes(&model);
     Ok((model, device))
+}
+
+/// The error that there is nothing at `path`; it names the run of that name, if there is one.
+pub(crate) fn in_runs(path: &Path, error: Error) -> anyhow::Error {
+    let run = Path::new("runs").join(path);
+    if path.exists() || RunDirectory::open(&run).is_err() {
+        return error.into();
+    }
+    anyhow!("there is no `{}`; did you mean `{}`?", path.display(), run.display())
 }
 
 /// Logs the notes on a model: which checkpoint was chosen in place of the best one; of a Hugging Face model, what was

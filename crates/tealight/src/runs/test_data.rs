@@ -13,8 +13,8 @@ use tealight_train::task::{RegisteredTask, TaskVisitor};
 use super::config::{LoadedConfig, TEST_DATA};
 use super::load::with_task;
 
-/// Reads the test data of a run that is about to begin, so that a mistake in them is told before training. The directory of
-/// the run has the files that it keeps, such as its tokenizer.
+/// Reads the test data of a run that is about to begin, or goes on with other ones, so that a mistake in them is told before
+/// training. The directory of the run has the files that it keeps, such as its tokenizer.
 ///
 /// # Errors
 /// If the test data cannot be read, or are one of the files `data`, which training reads.
@@ -43,7 +43,7 @@ pub(crate) fn add_scores(
     let Some(tested) = loaded.on_test_data()? else { return Ok(()) };
     // Test data are scored with the calibrated probabilities, as `classify` would give them.
     let mut weights = weights.clone();
-    report.decision.iter().try_for_each(|decision| decision.fold(&mut weights))?;
+    report.decision.iter().try_for_each(|decision| decision.fold(&mut weights).map(drop))?;
     let scored = Scored { loaded: &tested, device, weights: &weights };
     let other = with_task(&tested, device, Some(run), scored).context(TEST_DATA)?;
     let name = tested.test.as_deref().and_then(Path::file_name).unwrap_or_default();

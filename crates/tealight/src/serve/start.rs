@@ -96,20 +96,24 @@ fn announce(app: &App, args: &Serve, port: u16) -> Result<()> {
 /// Receives when a signal to stop comes.
 fn signals() -> Result<mpsc::Receiver<()>> {
     let (stop, stopped) = mpsc::channel(1);
-    let by_interrupt = stop.clone();
-    tokio::spawn(async move {
-        let _ = tokio::signal::ctrl_c().await;
-        let _ = by_interrupt.try_send(());
-    });
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
-        let mut termination = signal(SignalKind::terminate())?;
-        tokio::spawn(async move {
-            termination.recv().await;
-            let _ = stop.try_send(());
-        });
+        for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+            // Caught from here on. `ctrl_c` would catch a signal only once its task runs, after the address is printed.
+            let mut signal = signal(kind)?;
+            let stop = stop.clone();
+            tokio::spawn(async move {
+                signal.recv().await;
+                let _ = stop.try_send(());
+            });
+        }
     }
+    #[cfg(not(unix))]
+    tokio::spawn(async move {
+        let _ = tokio::signal::ctrl_c().await;
+        let _ = stop.try_send(());
+    });
     Ok(stopped)
 }
 

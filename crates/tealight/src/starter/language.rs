@@ -1,6 +1,6 @@
 //! Language models of a user's text.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use tealight_train::data::survey::{Corpus, corpus};
 
 use super::base::Base;
@@ -72,9 +72,20 @@ fn title(objective: Objective, found: &Corpus) -> String {
 fn text(objective: Objective, data: &UserData<'_>) -> Result<String> {
     let found = corpus(data.file)?;
     let tokenizer = Tokenizer::for_corpus(&found, objective);
+    let bytes_per_token = if tokenizer.is_char { 1. } else { BYTES_PER_TOKEN };
+    // A tenth is held out, of which the model reads a sequence and predicts the token after it.
+    let least = 10. * (SEQ_LEN + 1) as f64 * bytes_per_token;
+    if objective == Objective::Causal && found.bytes < least {
+        bail!(
+            "`{}` has {:.0} bytes, which is too small for a language model: at least {least:.0} are needed, so that the tenth \
+             that is held out has a sequence of {SEQ_LEN} tokens",
+            data.file.display(),
+            found.bytes
+        );
+    }
     let machine = Machine::this();
     let size = machine.size(Data {
-        tokens: 0.9 * found.bytes / if tokenizer.is_char { 1. } else { BYTES_PER_TOKEN },
+        tokens: 0.9 * found.bytes / bytes_per_token,
         vocab_size: tokenizer.vocab_size,
         seq_len: SEQ_LEN,
         batch_size: BATCH_SIZE,

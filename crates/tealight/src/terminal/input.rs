@@ -5,9 +5,12 @@ use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use tealight_train::storage::encoding::text_of;
+use tealight_train::data::whole_text;
 
 use super::output::log;
+
+/// The most bytes of standard input.
+const MAX_INPUT: u64 = 1 << 30;
 
 /// The given texts, with `-` replaced by the non-empty lines of standard input, followed by the non-empty lines
 /// of `file`. No text at all is an error.
@@ -26,8 +29,7 @@ pub(crate) fn placed_texts<'a>(arguments: &[String], file: Option<&'a Path>) -> 
         }
     }
     if let Some(path) = file {
-        let bytes = fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
-        let (text, encoding) = text_of(path, bytes)?;
+        let (text, encoding) = whole_text(path)?;
         if let Some(note) = encoding.note() {
             log(&format!("`{}`: {note}", path.display()));
         }
@@ -158,9 +160,29 @@ pub(crate) fn is_picture(path: &Path) -> bool {
     read.is_ok() && (start == *b"\x89PNG" || start.starts_with(&[0xFF, 0xD8]))
 }
 
-/// All of standard input.
+/// All of standard input, at most 1 GiB.
 pub(crate) fn read_stdin() -> Result<String> {
-    let mut input = String::new();
-    stdin().read_to_string(&mut input).context("cannot read standard input")?;
-    Ok(input)
+    read_up_to(MAX_INPUT, stdin().lock())
+}
+
+fn read_up_to(limit: u64, input: impl Read) -> Result<String> {
+    let mut text = String::new();
+    let n =
+        input.take(limit + 1).read_to_string(&mut text).context("cannot read standard input")?;
+    if n as u64 > limit {
+        bail!("standard input has more than {limit} bytes");
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_without_an_end_is_refused() {
+        assert_eq!(read_up_to(5, &b"12345"[..]).unwrap(), "12345");
+        let endless = read_up_to(5, std::io::repeat(b'y')).unwrap_err().to_string();
+        assert_eq!(endless, "standard input has more than 5 bytes");
+    }
 }

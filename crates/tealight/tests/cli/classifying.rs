@@ -547,6 +547,21 @@ fn probabilities_are_calibrated_in_every_use_of_a_run() -> Result {
     assert_eq!(on_other_data("folder")?, on_other_data("runs/texts")?);
     assert_ne!(on_other_data("runs/plain")?, on_other_data("runs/texts")?);
 
+    folder.succeed(&["report", "runs/texts"])?;
+    let page = folder.read("runs/texts/report.html")?;
+    let (first, rest) = page.split_once("id=\"samples\"").ok_or("samples")?;
+    assert!(first.contains("Probabilities are calibrated: temperature"), "{first}");
+    assert!(rest.contains("accuracy by confidence, as trained and calibrated"), "a diagram");
+    // Training goes on from what was trained, and so does an evaluation that fits a temperature.
+    let again = folder.json(&["evaluate", "runs/texts", "--weights", "runs/texts", "--json"])?;
+    assert_eq!(again, report);
+    let begin = ["--set", "init_from='runs/texts'", "--set", "optimizer.lr=1e-30"];
+    let data = "task.data={path='noisy.csv',validation=0.3,split='stratified'}";
+    let tune = ["train", "texts.toml", "-q", "--name", "tuned", "--set", data];
+    folder.succeed(&[&tune[..], &begin].concat())?;
+    let tuned = folder.json(&["evaluate", "runs/tuned", "--json"])?;
+    assert_eq!(tuned["nll"], report["nll"]);
+
     folder.write(
         "runs/texts/decision.json",
         kept.to_string().replace("temperature\":", "temperature\":-"),
@@ -559,14 +574,61 @@ fn probabilities_are_calibrated_in_every_use_of_a_run() -> Result {
     )
 }
 
+/// A text that is the path of a file is probably meant as one.
+#[test]
+fn a_file_given_as_a_text_is_named_with_its_option() -> Result {
+    let folder = trained()?;
+    let rows = "nr,text\n1,aaa\n2\n3,\n4,zzz\n";
+    folder.write("x.csv", rows)?;
+    let rule = "`x.csv` is a file: `--file x.csv` classifies the texts in it";
+    folder.refuse(&["classify", "runs/texts", "x.csv"], &[rule])?;
+    let classify = ["classify", "runs/texts", "--file", "x.csv"];
+    folder
+        .refuse(&classify, &["line 3: there are 1 columns", "`--skip-broken` leaves out such"])?;
+    let kept = folder.succeed(&[&classify[..], &["--skip-broken", "-o", "out.csv"]].concat())?;
+    assert!(kept.stderr.contains("2 broken rows are left out: line 3"), "{}", kept.stderr);
+    let written = folder.read("out.csv")?;
+    let starts: Vec<_> = written.lines().map(|line| line.get(..6).unwrap_or(line)).collect();
+    assert_eq!(starts, ["nr,tex", "1,aaa,", "4,zzz,"]);
+    folder.write("lines.txt", "aaa\nzzz\n")?;
+    // The same, by gzip.
+    let zipped: &[u8] = b"\x1F\x8B\x08\x00\x00\x00\x00\x00\x02\xFF\x4B\x4C\x4C\xE4\xAA\xAA\xAA\xE2\x02\x00\x5F\x29\x5B\xB5\x08\x00\x00\x00";
+    folder.write("lines.txt.gz", zipped)?;
+    let of = |file: &str| folder.succeed(&["classify", "runs/texts", "--file", file]);
+    assert_eq!(of("lines.txt.gz")?.stdout, of("lines.txt")?.stdout);
+    let of_lines = ["classify", "runs/texts", "--file", "lines.txt", "--skip-broken"];
+    folder.refuse(&of_lines, &["leaves out rows of a table"])
+}
+
+/// The best checkpoint by one metric is not the best by another.
+#[test]
+fn another_metric_chooses_another_best_checkpoint() -> Result {
+    let folder = folder()?;
+    let train = |metric: &str, more: &[&str]| {
+        let metric = format!("checkpoint.metric={metric}");
+        folder.succeed(&[&["train", "texts.toml", "-q", "--set", &metric], more].concat())
+    };
+    train("macro_f1", &["--stop-after", "11"])?;
+    let best = folder.path("runs/texts/checkpoints/best");
+    assert_eq!(fs::read_to_string(&best)?.trim(), "step-000010");
+    train("balanced_accuracy", &["--resume", "--stop-after", "13"])?;
+    assert!(!best.exists(), "no evaluation has measured the other metric");
+    train("balanced_accuracy", &["--resume"])?;
+    assert!(best.exists());
+    Ok(())
+}
+
 /// The threshold of a label is chosen after training, and decides wherever the model is used.
 #[test]
 fn a_label_is_given_from_its_threshold_on() -> Result {
     let folder = folder()?;
-    let threshold = ["--set", "task.threshold='precision=1.0'"];
+    let threshold = ["--set", "task.threshold=precision=1.0"];
+    let explained = folder.succeed(&["explain", "task.threshold"])?.stdout;
+    assert!(explained.contains("threshold = \"f1\""), "{explained}");
+    let follows = "`classify` follows the thresholds";
     let args = ["train", "texts.toml", "-q", "--set", "optimizer.lr=1e-3"];
     let shown = folder.succeed(&[&args[..], &threshold].concat())?.stdout;
-    assert!(shown.contains("F1 at 0.5") && shown.contains("thresholds are chosen"), "{shown}");
+    assert!(shown.contains("F1 at 0.5") && shown.contains(follows), "{shown}");
     let kept = folder.read_json("runs/texts/decision.json")?;
     let threshold = kept["thresholds"]["last"].as_f64().ok_or("a threshold")?;
     let texts: Vec<String> =

@@ -169,6 +169,11 @@ fn test_data_of_a_run_are_scored_beside_those_that_are_held_out() -> Result {
     );
     let model = "checkpoints/step-000030/model.safetensors";
     folder.assert_same(["runs/with", "runs/without"], &[model])?;
+    // The page shows it where it is read first.
+    folder.succeed(&["report", "runs/with"])?;
+    let page = folder.read("runs/with/report.html")?;
+    let (first, _) = page.split_once("id=\"samples\"").ok_or("samples")?;
+    assert!(first.contains("transformer on test data, test.csv"), "{first}");
     // A mistake is told before training.
     let same = ["--set", "training.test_data=texts.jsonl"];
     folder.refuse(
@@ -213,11 +218,49 @@ fn a_classifier_of_pictures_is_scored_on_class_folders() -> Result {
 }
 
 #[test]
-fn a_task_without_test_data_is_named() -> Result {
+fn expressions_of_a_file_are_scored() -> Result {
     let folder = Folder::new()?;
-    folder.write("lists.txt", "")?;
+    let rows = "[MAX 2 9 [MIN 4 7 ] 0 ],9\n[SM 5 8 1 ],4\n[MED 3 1 2 ],2\n";
+    folder.write("lists.csv", format!("expression,value\n{rows}"))?;
     let short = ["--steps", "1", "--set", "schedule.warmup_steps=1", "-q", "--name", "lists"];
-    folder.succeed(&[&["train", "listops/small"], &short[..]].concat())?;
-    let refused = ["evaluate", "runs/lists", "--data", "lists.txt"];
-    folder.refuse(&refused, &["scores no models of the task `listops`"])
+    let test = ["--set", "training.test_data=lists.csv"];
+    folder.succeed(&[&["train", "listops/small"], &short[..], &test].concat())?;
+    let scores = folder.json(&["evaluate", "runs/lists", "--data", "lists.csv", "--json"])?;
+    assert_eq!(scores["n_test"], json!(3), "{scores}");
+    assert_eq!(scores["by_depth"][0]["n"], json!(2), "{scores}");
+    let report = folder.read_json("runs/lists/report.json")?;
+    assert_eq!(report["test"]["nll"], scores["nll"]);
+    folder.write("wrong.csv", "expression,value\n[MAX 2 9 ],2\n")?;
+    let rule = "wrong.csv`, line 2: the value is \"2\", and that of the expression is 9";
+    folder.refuse(&["evaluate", "runs/lists", "--data", "wrong.csv"], &[rule])
+}
+
+/// What is wrong with test data is not shown at the setting of the training data.
+#[test]
+fn a_fault_of_test_data_is_told_as_theirs() -> Result {
+    let folder = crate::classifying::folder()?;
+    let train = ["train", "texts.toml", "-q"];
+    let asks = |path: &str| format!("training.test_data={path}");
+    let before = folder.run(&[&train[..], &["--set", &asks("nowhere.csv")]].concat())?.stderr;
+    assert!(
+        before.contains("`training.test_data`: ") && before.contains("nowhere.csv` cannot be read"),
+        "{before}"
+    );
+    assert!(!before.contains("task.data.path") && !before.contains("-->"), "{before}");
+    folder.succeed(&[&train[..], &["--stop-after", "10"]].concat())?;
+    // Also of a run that goes on with other test data than before.
+    let resume = [&train[..], &["--resume", "--set"]].concat();
+    let later = folder.run(&[&resume[..], &[&asks("texts.toml")]].concat())?.stderr;
+    assert!(
+        later.contains("`training.test_data`: ") && later.contains("texts.toml` is no table"),
+        "{later}"
+    );
+    assert!(!later.contains("task.data.path"), "{later}");
+    folder.write("test.csv", "text,label\naa 1,first\nzz 2,last\n")?;
+    folder.succeed(&[&resume[..], &[&asks("test.csv")]].concat())?;
+    assert_eq!(folder.read_json("runs/texts/report.json")?["test"]["n_texts"], json!(2));
+    let evaluated = folder.run(&["evaluate", "runs/texts", "--data", "nowhere.csv"])?.stderr;
+    assert!(!evaluated.contains("resolved.toml"), "{evaluated}");
+    folder.refuse(&["evaluate", "texts"], &["there is no `texts`; did you mean `runs/texts`?"])?;
+    folder.refuse(&["classify", "texts", "a"], &["did you mean `runs/texts`?"])
 }

@@ -265,7 +265,17 @@ fn what_cannot_be_started_is_refused() -> Result {
     folder.write("bad.csv", "a\n1\n")?;
     folder.write("headless.csv", "was dull,neg\nfilm,pos\nno film,neg\n")?;
     fs::create_dir(folder.path("nothing"))?;
-    let cases: [(&[&str], &str); 10] = [
+    folder.write("small.txt", "twelve bytes")?;
+    fs::create_dir_all(folder.path("wheel/package/model"))?;
+    folder.write("wheel/package/model/config.json", "{}")?;
+    folder.write("texts.csv", "text,label\na,x\nb,y\n")?;
+    let small =
+        "`small.txt` has 12 bytes, which is too small for a language model: at least 1290 are";
+    let inner = "neither a run or a checkpoint of Tealight, nor a folder with `tealight.json` or `config.json`; did you mean \
+                 `wheel/package/model`?";
+    let cases: [(&[&str], &str); 12] = [
+        (&["init", "causal_lm", "--data", "small.txt"], small),
+        (&["init", "classify", "--data", "texts.csv", "--from", "wheel"], inner),
         (&["init", "wether"], "neither a task (weather, "),
         (&["init", "dotmod"], "`weather/dotmod`"),
         (&["init", "classify"], "`tealight init classify --data FILE`"),

@@ -25,6 +25,8 @@ pub(super) struct Column {
     pub(super) n_numbers: usize,
     /// Numbers with a fraction.
     pub(super) n_fractions: usize,
+    /// Numbers with a comma before the fraction, or two whole numbers with a comma between them.
+    pub(super) n_with_comma: usize,
     /// Texts with a semicolon.
     pub(super) n_with_semicolon: usize,
     pub(super) most_words: usize,
@@ -49,6 +51,9 @@ impl Column {
         self.n_characters += text.chars().count();
         self.most_words = self.most_words.max(text.split_whitespace().count());
         self.n_with_semicolon += usize::from(text.contains(';'));
+        let parts = text.trim().split_once(',');
+        let is_whole = |part: &str| part.parse::<i64>().is_ok();
+        self.n_with_comma += usize::from(parts.is_some_and(|(a, b)| is_whole(a) && is_whole(b)));
         if let Ok(number) = text.trim().parse::<f64>() {
             self.n_numbers += 1;
             self.n_fractions += usize::from(number.fract() != 0.);

@@ -242,7 +242,16 @@ fn target(label: &Column) -> (Target, String) {
         )
     } else {
         let values = if n == 1 { "value" } else { "different values" };
-        (Target::Classes(n), format!("holds {n} {values}"))
+        // Two labels, or a number as it is written in many languages.
+        let with_comma = label.different.keys().find(|value| value.contains(','));
+        let all_are = label.n_with_comma > 0 && label.n_with_comma + label.n_numbers == label.n;
+        let hint = with_comma.filter(|_| all_are).map_or_else(String::new, |value| {
+            format!(
+                ", which are classes such as \"{value}\": write numbers with a point to learn numbers, and labels with `;` \
+                 between them to learn several"
+            )
+        });
+        (Target::Classes(n), format!("holds {n} {values}{hint}"))
     }
 }
 
@@ -300,6 +309,9 @@ mod tests {
         assert_eq!(because("text,label\na,x\nb,y\n"), "holds 2 different values");
         assert_eq!(because("text,label\na,x;y\nb,y\n"), "has `;` between labels in 1 of 2 rows");
         assert_eq!(because("text,label\na,1.5\nb,2\n"), "holds numbers with fractions");
+        let comma = because("text,label\na,\"3,5\"\nb,4\n");
+        assert!(comma.contains("classes such as \"3,5\": write numbers with a point"), "{comma}");
+        assert_eq!(because("text,label\na,\"x,y\"\nb,4\n"), "holds 2 different values");
         let lists = "{\"text\":\"a\",\"label\":[\"x\"]}\n{\"text\":\"b\",\"label\":[]}";
         assert_eq!(survey("a.jsonl", lists).unwrap().target, Target::Labels);
     }

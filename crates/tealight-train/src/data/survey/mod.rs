@@ -13,6 +13,7 @@ use std::path::Path;
 
 pub use corpus::{Corpus, corpus};
 pub use labelled::{Columns, Labelled, Target, column_names, labelled, texts};
+pub(crate) use pairs::is_heading;
 pub use pairs::{Pairs, pairs};
 pub use pictures::{PictureFiles, PictureFormat, pictures};
 

@@ -1,6 +1,7 @@
 //! Pairs of a source and a target, for sequence to sequence.
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::path::Path;
 
 use super::{DATA, refused};
@@ -24,13 +25,35 @@ pub struct Pairs {
     pub n_words: usize,
 }
 
+/// Names of the columns of sources and targets.
+const HEADINGS: [&str; 12] = [
+    "source",
+    "target",
+    "src",
+    "tgt",
+    "trg",
+    "input",
+    "output",
+    "text",
+    "translation",
+    "sentence1",
+    "sentence2",
+    "label",
+];
+
+/// Whether both sides of a first line are names of columns, without regard to case: it is no pair then.
+pub(crate) fn is_heading(source: &str, target: &str) -> bool {
+    let is_name = |side: &str| HEADINGS.iter().any(|name| side.trim().eq_ignore_ascii_case(name));
+    is_name(source) && is_name(target) && source != target
+}
+
 /// Looks into a file with a source, a tab and a target on each line.
 pub fn pairs(path: &Path) -> Result<Pairs> {
     let text = compressed::decoded(DATA, path)?.text;
     let mut found = Pairs { n: 0, n_sources: 0, most_characters: 0, most_words: 0, n_words: 0 };
     let mut broken = Broken::new(path.into());
     let mut words = BTreeSet::new();
-    let mut sources = BTreeSet::new();
+    let (mut sources, mut is_first) = (BTreeSet::new(), true);
     for (at, line) in text.lines().enumerate() {
         if line.trim().is_empty() {
             continue;
@@ -39,7 +62,11 @@ pub fn pairs(path: &Path) -> Result<Pairs> {
         let sides = <[&str; 2]>::try_from(sides);
         let sides = sides.map_err(|_| "a line is a source, a tab and a target".to_owned());
         let origin = Origin { path: path.into(), line: at as u64 + 1 };
+        let is_first = mem::take(&mut is_first);
         let Some([source, target]) = broken.row(&origin, sides) else { continue };
+        if is_first && is_heading(source, target) {
+            continue;
+        }
         found.n += 1;
         sources.insert(source.trim());
         for side in [source.trim(), target.trim()] {
@@ -68,6 +95,8 @@ mod tests {
         let path = folder.path().join("a.tsv");
         fs::write(&path, "one two\t12\n\nthree\t3\n").unwrap();
         let expected = Pairs { n: 2, n_sources: 2, most_characters: 7, most_words: 2, n_words: 5 };
+        assert_eq!(pairs(&path).unwrap(), expected);
+        fs::write(&path, "Source\tTarget\none two\t12\nthree\t3\n").unwrap();
         assert_eq!(pairs(&path).unwrap(), expected);
         fs::write(&path, "a\tb\nc\n").unwrap();
         assert!(pairs(&path).unwrap_err().to_string().contains("line 2"));

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{Cells, Each, Rows, Source, ending};
-use crate::data::compressed;
+use crate::data::compressed::{self, MAX_WHOLE};
 use crate::data::text::corpus::Origin;
 use crate::error::{Error, Result};
 use crate::storage::encoding::{Decoded, Encoding};
@@ -24,8 +24,13 @@ struct File {
     text: Result<String, String>,
 }
 
-/// Reads the `.txt` files of all class folders, by name.
+/// Reads the `.txt` files of all class folders, by name: at most 2 GiB of text.
 pub(super) fn open(key: &str, path: &Path) -> Result<Box<dyn Rows>> {
+    within(MAX_WHOLE, key, path)
+}
+
+fn within(limit: u64, key: &str, path: &Path) -> Result<Box<dyn Rows>> {
+    let mut n_bytes = 0;
     let (mut files, mut inner, mut others) = (Vec::new(), None, Vec::new());
     for folder in entries(path)?.into_iter().filter(|path| path.is_dir()) {
         let class = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -34,6 +39,15 @@ pub(super) fn open(key: &str, path: &Path) -> Result<Box<dyn Rows>> {
                 inner.get_or_insert(folder.clone());
             } else if ending(&file) == "txt" {
                 let read = read(&file);
+                n_bytes += read.as_ref().map_or(0, |(text, _)| text.len() as u64);
+                if n_bytes > limit {
+                    let message = format!(
+                        "`{}` has more than {} MiB of text in its class folders",
+                        path.display(),
+                        limit >> 20
+                    );
+                    return Err(Error::config([key], message));
+                }
                 let encoding = read.as_ref().ok().and_then(|(_, encoding)| encoding.note());
                 others.extend(encoding.map(|note| format!("`{}`: {note}", file.display())));
                 let text = read.map(|(text, _)| text);
@@ -136,6 +150,12 @@ mod tests {
         assert_eq!(rows[0], ("2.txt.gz".to_owned(), Ok(["bad", "neg"].map(str::to_owned))));
         assert!(rows[1].1.as_ref().is_err_and(|rule| rule.contains("an ELF program")), "{rows:?}");
         assert_eq!(rows[2], ("1.txt".to_owned(), Ok(["good", "pos"].map(str::to_owned))));
+        let train = folder.path().join("train");
+        assert!(within(12, "--data", &train).is_ok());
+        assert!(
+            within(6, "--data", &train)
+                .is_err_and(|error| error.to_string().contains("MiB of text"))
+        );
         let error = Table::open("--data", folder.path()).err().unwrap().to_string();
         assert!(error.ends_with("train`, which may be the one that is meant"), "{error}");
     }

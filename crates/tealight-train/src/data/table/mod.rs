@@ -338,6 +338,25 @@ mod tests {
     }
 
     #[test]
+    fn a_quote_that_does_not_close_is_told_where_it_opens() {
+        let unclosed = b"text,label\na,b\nc,\"d\ne,f\ng,h\n";
+        let rule = "3 a quote opens here, and none ends its cell: all up to line 5 is in it";
+        assert_eq!(rows("a.csv", unclosed).unwrap().0, ["2 a|b", rule]);
+        let in_text = b"text,label\n\"a \"\"b\"\"\nstill a,\"c\nd,e\n";
+        let rule = "2 a quote opens here, and none ends its cell: all up to line 3 is in it";
+        assert_eq!(rows("a.csv", in_text).unwrap().0, [rule, "4 d|e"]);
+        // The last cell ends as it should; quotes within a cell are its own.
+        let whole = b"text,label\n\"a\n\"\"b\"\"\",c\n5\" disk,d";
+        assert_eq!(rows("a.csv", whole).unwrap().0, ["2 a\n\"b\"|c", "4 5\" disk|d"]);
+        let closed = b"text,label\n\"a,b\nc,d\n\"e,f\n";
+        let rule = "2 a quote opens here, and none ends its cell: all up to line 4 is in it";
+        assert_eq!(rows("a.csv", closed).unwrap().0, [rule]);
+        let joined = b"text,label\n\"a\nb\"\nc,d\n";
+        let rule = "2 there are 1 columns, and the heading has 2; quotes join it to line 3";
+        assert_eq!(rows("a.csv", joined).unwrap().0, [rule, "4 c|d"]);
+    }
+
+    #[test]
     fn rows_that_are_none_are_told_and_a_list_that_ends_early_is_an_error() {
         let rule = "3 there are 1 columns, and the heading has 2";
         assert_eq!(

@@ -95,13 +95,51 @@ impl Rows for Separated {
             let end = reader.position().byte() as usize;
             let whole = source.text.get(start..end).unwrap_or_default().trim_end();
             let cells: Vec<Cow<'_, str>> = record.iter().map(Cow::Borrowed).collect();
+            let lines = first..=first + whole.matches('\n').count();
+            // Other rows are on a line of their own, whatever their quotes.
+            let may_swallow = end == bytes.len() || lines.end() > lines.start();
+            let open = may_swallow.then(|| open_quote(whole, self.separator)).flatten();
+            if let Some(open) = open {
+                let line = first + whole[..open].matches('\n').count();
+                let rule = format!(
+                    "a quote opens here, and none ends its cell: all up to line {} is in it",
+                    lines.end()
+                );
+                source.pass(line..=line, Err(rule), each)?;
+                continue;
+            }
             let row = match read {
                 Ok(_) => Ok(Cells::Written { names, cells: &cells }),
+                Err(error) if lines.end() > lines.start() => {
+                    Err(format!("{}; quotes join it to line {}", fault(&error), lines.end()))
+                }
                 Err(error) => Err(fault(&error)),
             };
-            source.pass(first..=first + whole.matches('\n').count(), row, each)?;
+            source.pass(lines, row, each)?;
         }
     }
+}
+
+/// The place of a quote that opens a cell which does not end as it should: no quote closes it, or the one that does is
+/// on another line and within a word.
+fn open_quote(row: &str, separator: u8) -> Option<usize> {
+    let spans = |from: usize, to: usize| row[from..to].contains('\n');
+    let (mut first, mut is_open, mut closed, mut begins) = (0, false, None, true);
+    for (at, byte) in row.bytes().enumerate() {
+        let follows = closed == Some(at);
+        match byte {
+            b'"' if is_open => (is_open, closed) = (false, Some(at + 1)),
+            b'"' if begins => (is_open, first) = (true, at),
+            // A quote that is doubled.
+            b'"' if follows => is_open = true,
+            _ if follows && ![separator, b'\r', b'\n'].contains(&byte) && spans(first, at) => {
+                return Some(first);
+            }
+            _ => {}
+        }
+        begins = !is_open && byte == separator;
+    }
+    is_open.then_some(first)
 }
 
 /// A cell without the quotes around it.

@@ -5,7 +5,7 @@ use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 
 /// The tokens of a text or of a pair.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tokens {
     pub(crate) ids: Vec<u32>,
     /// As many, or none where the model has no use for them.

@@ -47,7 +47,7 @@ impl TaskSettings for Config {
         validate_sizes(self.seq_len, self.n_validation)
     }
 
-    fn test_on(&mut self, data: &Path, _kind: &str) -> Result<()> {
+    fn test_on(&mut self, data: &Path) -> Result<()> {
         self.corpus.read_only(data);
         self.corpus.absolute_paths()
     }

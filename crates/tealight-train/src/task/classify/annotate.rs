@@ -13,13 +13,20 @@ const PROBABILITY: &str = "probability";
 
 /// The rows of the file at `path`, each with the labels in `classified`, in the format of the file: `predicted`, its
 /// `probability` (if no label is predicted, that of the likeliest), and `probability of LABEL` for each label. A
-/// regression predicts a number.
+/// regression predicts a number. Rows that are not `is_read`, and not among the classified ones, are left out.
 ///
 /// # Errors
 /// If the file cannot be read, has a column of one of these names already, or has another number of rows.
-pub fn annotated(path: &Path, objective: Objective, classified: &[Classified]) -> Result<Vec<u8>> {
+pub fn annotated(
+    path: &Path,
+    objective: Objective,
+    is_read: &[bool],
+    classified: &[Classified],
+) -> Result<Vec<u8>> {
     let table = Table::open("--file", path)?;
-    let added: Vec<_> = classified.iter().map(|one| added(objective, one)).collect();
+    let mut all = classified.iter().map(|one| added(objective, one));
+    let added: Vec<_> =
+        is_read.iter().map(|&is_read| if is_read { all.next() } else { None }).collect();
     if let Some(separator) = table.separator() {
         return csv(&table, separator, path, &added);
     }
@@ -32,6 +39,7 @@ pub fn annotated(path: &Path, objective: Objective, classified: &[Classified]) -
     Ok(text.into_bytes())
 }
 
+/// What is added to a row.
 type Added = Vec<(String, Value)>;
 
 fn added(objective: Objective, Classified { labels, scores }: &Classified) -> Added {
@@ -54,19 +62,19 @@ fn added(objective: Objective, Classified { labels, scores }: &Classified) -> Ad
     first.into_iter().chain(by_label).collect()
 }
 
-fn csv(table: &Table, separator: u8, path: &Path, added: &[Added]) -> Result<Vec<u8>> {
+fn csv(table: &Table, separator: u8, path: &Path, added: &[Option<Added>]) -> Result<Vec<u8>> {
     let wrong = |error: csv::Error| Error::unusable(path, &error);
     let mut writer = csv::WriterBuilder::new().delimiter(separator).from_writer(Vec::new());
     let heading = table.heading().unwrap_or_default().iter().map(String::as_str);
-    let first = added.first().map_or(&[][..], Vec::as_slice);
+    let first = added.iter().flatten().next().map_or(&[][..], Vec::as_slice);
     refuse_taken(path, heading.clone(), first)?;
     writer
         .write_record(heading.chain(first.iter().map(|(name, _)| name.as_str())))
         .map_err(wrong)?;
     let mut rest = added.iter();
     table.each(|_, row| {
-        let (row, added) =
-            (row.map_err(|rule| Error::unusable(path, &rule))?, next(path, &mut rest)?);
+        let Some(added) = next(path, &mut rest)? else { return Ok(()) };
+        let row = row.map_err(|rule| Error::unusable(path, &rule))?;
         let shown = |value: &Value| match value {
             Value::String(text) => text.clone(),
             Value::Null => String::new(),
@@ -82,11 +90,11 @@ fn csv(table: &Table, separator: u8, path: &Path, added: &[Added]) -> Result<Vec
 }
 
 /// A line for each object.
-fn json_lines(table: &Table, path: &Path, added: &[Added]) -> Result<Vec<String>> {
+fn json_lines(table: &Table, path: &Path, added: &[Option<Added>]) -> Result<Vec<String>> {
     let (mut lines, mut rest) = (Vec::new(), added.iter());
     table.each(|_, row| {
+        let Some(added) = next(path, &mut rest)? else { return Ok(()) };
         let row = row.map_err(|rule| Error::unusable(path, &rule))?;
-        let added = next(path, &mut rest)?;
         refuse_taken(path, row.iter().map(|(name, _)| name), added)?;
         let Cells::Json(object) = row else { return Ok(()) };
         let mut object = object.clone();
@@ -97,8 +105,13 @@ fn json_lines(table: &Table, path: &Path, added: &[Added]) -> Result<Vec<String>
     Ok(lines)
 }
 
-fn next<'a>(path: &Path, rest: &mut impl Iterator<Item = &'a Added>) -> Result<&'a Added> {
-    rest.next().ok_or_else(|| Error::unusable(path, &"it has changed while it was read"))
+/// What is added to the next row; `None` if it is left out.
+fn next<'a>(
+    path: &Path,
+    rest: &mut impl Iterator<Item = &'a Option<Added>>,
+) -> Result<Option<&'a Added>> {
+    let next = rest.next().map(Option::as_ref);
+    next.ok_or_else(|| Error::unusable(path, &"it has changed while it was read"))
 }
 
 /// Refuses to write a column of a name that the file has already.
@@ -131,11 +144,15 @@ mod tests {
     }
 
     fn of(name: &str, content: &str) -> Result<String> {
+        read_in(name, content, &[true, true])
+    }
+
+    fn read_in(name: &str, content: &str, is_read: &[bool]) -> Result<String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, content).unwrap();
         let classified = [one(&[("b", 0.75), ("a", 0.25)]), one(&[("a", 0.5), ("b", 0.5)])];
-        let bytes = annotated(&path, Objective::Classes, &classified)?;
+        let bytes = annotated(&path, Objective::Classes, is_read, &classified)?;
         Ok(String::from_utf8(bytes).unwrap())
     }
 
@@ -154,6 +171,16 @@ mod tests {
         let first: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
         assert_eq!((&first["text"], &first["predicted"]), (&json!("x"), &json!("b")));
         assert_eq!(lines.lines().count(), 2);
+    }
+
+    #[test]
+    fn a_row_without_a_text_is_left_out() {
+        let is_read = [false, true, false, true];
+        let table = read_in("a.csv", "nr,text\nx\n2,y\n3,\n4,z\n", &is_read).unwrap();
+        let rows: Vec<_> = table.lines().skip(1).map(|line| &line[..5]).collect();
+        assert_eq!(rows, ["2,y,b", "4,z,a"]);
+        let lines = "7\n{\"text\":\"x\"}\n{}\n{\"text\":\"z\"}\n";
+        assert_eq!(read_in("a.jsonl", lines, &is_read).unwrap().lines().count(), 2);
     }
 
     #[test]

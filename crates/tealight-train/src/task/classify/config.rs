@@ -181,7 +181,7 @@ impl TaskSettings for Config {
         self.tokenizer.absolute_paths()
     }
 
-    fn test_on(&mut self, data: &Path, _kind: &str) -> Result<()> {
+    fn test_on(&mut self, data: &Path) -> Result<()> {
         data.clone_into(&mut self.data.path);
         self.data.validation_path = None;
         absolute_path(&mut self.data.path)?;

@@ -31,7 +31,7 @@ pub use crate::inference::text_classifier::Text;
 pub use annotate::annotated;
 pub use batch::Batch;
 pub use config::{Calibration, Config, DataConfig};
-pub use file::{Example, Label, texts};
+pub use file::{BrokenRows, Example, Label, TableTexts, texts};
 pub use loss::{ClassWeights, EffectiveConfig, FocalConfig, ListedConfig, LossConfig};
 pub use split::SplitBy;
 
@@ -165,6 +165,12 @@ impl Classify {
         let names = self.labels().names();
         let scores = self.classifier(model).scores(&[tokens])?.into_iter().flatten();
         let scores: Vec<(String, f64)> = names.iter().cloned().zip(scores).collect();
+        let is_right = match target {
+            Target::Labels(flags) => {
+                Some(scores.iter().zip(flags).all(|((_, score), &has)| (*score > 0.5) == has))
+            }
+            Target::Class(_) | Target::Number(_) => None,
+        };
         let of_flags = |flags: &[bool]| {
             names
                 .iter()
@@ -186,6 +192,7 @@ impl Classify {
             truth: vec![truth],
             text: number,
             candidates: if is_number { Vec::new() } else { vec![likeliest(scores)] },
+            is_right,
             ..Sample::default()
         })
     }

@@ -7,7 +7,7 @@
 //!
 //! A text with several labels counts for each of them: labels are taken in ascending order of their number of texts, so
 //! that a frequent label makes up for what a rare one leaves open (iterative stratification, Sechidis et al. 2011,
-//! <https://doi.org/10.1007/978-3-642-23808-6_10>).
+//! <https://doi.org/10.1007/978-3-642-23808-6_10>). No text is held out that is the last one of a label to train on.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ names! {
     pub enum SplitBy {
         /// Each text with the same probability, whatever its label: how versions without this setting split.
         "hashed" => Hashed,
-        /// The same share of each label, so that each label of two different texts or more is both trained on and held out. Texts
-        /// that differ only in case, spaces and punctuation are on one side.
+        /// The same share of each label, so that each class of two different texts or more is both trained on and held out, and
+        /// each of several labels trained on. Texts that differ only in case, spaces and punctuation are on one side.
         "stratified" => Stratified,
     }
 }
@@ -86,6 +86,8 @@ fn stratified(examples: &[Example], share: f64, stream: Stream) -> Vec<bool> {
         group.labels.dedup();
         group.labels.iter().for_each(|label| by_label.entry(label).or_default().push(at));
     }
+    let mut n_to_train: BTreeMap<&str, usize> =
+        by_label.iter().map(|(&label, members)| (label, members.len())).collect();
     let mut labels: Vec<_> = by_label.into_values().collect();
     labels.sort_by_key(Vec::len);
     for members in labels {
@@ -99,8 +101,14 @@ fn stratified(examples: &[Example], share: f64, stream: Stream) -> Vec<bool> {
         for at in members {
             let group = &mut *in_order[at];
             if group.is_held_out.is_none() {
-                group.is_held_out = Some(n_left > 0);
-                n_left = n_left.saturating_sub(1);
+                let is_last = group.labels.iter().any(|label| n_to_train[label] == 1);
+                let is_held_out = n_left > 0 && !is_last;
+                group.is_held_out = Some(is_held_out);
+                if is_held_out {
+                    n_left -= 1;
+                    let labels = group.labels.iter();
+                    labels.for_each(|label| *n_to_train.entry(label).or_default() -= 1);
+                }
             }
         }
     }
@@ -216,6 +224,24 @@ mod tests {
         }
         let numbers = examples((0..40).map(|n| (format!("text {n}"), Label::Number(f64::from(n)))));
         assert_eq!(SplitBy::Stratified.split(numbers, 0.25, 3).1.len(), 10);
+    }
+
+    /// Two texts have the label `rare`; each has a label of its own with another text, which is held out or not.
+    #[test]
+    fn a_rare_label_of_several_is_still_trained_on() {
+        let of =
+            |labels: &[&str]| Label::Labels(labels.iter().map(|&name| name.to_owned()).collect());
+        let few = [&["a", "rare"][..], &["a"], &["b", "rare"], &["b"]];
+        let few = few.map(|labels| (labels.join(" "), of(labels)));
+        let many = (0..20).map(|n| (format!("text {n}"), of(&["many"])));
+        for seed in 0..50 {
+            let rows = examples(few.iter().cloned().chain(many.clone()));
+            let (train, _) = SplitBy::Stratified.split(rows, 0.5, seed);
+            for name in ["a", "b", "rare", "many"] {
+                let has = |one: &Example| one.label.names().iter().any(|label| label == name);
+                assert!(train.iter().any(has), "{name}, seed {seed}");
+            }
+        }
     }
 
     /// Runs that exist are resumed with the texts that they were trained on.

@@ -83,7 +83,7 @@ impl Config {
 }
 
 impl TaskSettings for Config {
-    fn test_on(&mut self, data: &Path, _kind: &str) -> Result<()> {
+    fn test_on(&mut self, data: &Path) -> Result<()> {
         self.data = SourceConfig::of_class_folders(data);
         self.absolute_paths()
     }

@@ -127,7 +127,41 @@ impl Expression {
         let names: Vec<String> = self.tokens.iter().map(|&token| name(token)).collect();
         names.join(" ")
     }
+
+    /// The expression that is written as [`Self::text`] writes it. Round brackets are left out: files of the Long Range
+    /// Arena have them around each argument.
+    ///
+    /// # Errors
+    /// If it is not one operation, which may contain others.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut writer = Writer::default();
+        for word in text.split_whitespace().filter(|word| !matches!(*word, "(" | ")")) {
+            let operator = OPERATORS.iter().position(|name| *name == word);
+            let digit = word.parse().ok().filter(|&digit: &u8| usize::from(digit) < N_CLASSES);
+            let is_inside = !writer.open.is_empty();
+            match (operator, digit, word) {
+                _ if writer.done.is_some() => {
+                    return Err(format!("\"{word}\" follows the end of the expression"));
+                }
+                (Some(at), ..) => writer.open(Operator::ALL[at]),
+                (_, Some(digit), _) if is_inside => writer.digit(digit),
+                (_, _, "]") if writer.open.last().is_some_and(|(_, digits)| !digits.is_empty()) => {
+                    writer.close();
+                }
+                (_, Some(_), _) => return Err(format!("the digit {word} is in no operation")),
+                (_, _, "]") => return Err("a bracket closes no operation on digits".to_owned()),
+                _ => {
+                    let known = OPERATORS.join(", ");
+                    return Err(format!("\"{word}\" is no digit, no ], and none of {known}"));
+                }
+            }
+        }
+        writer.finish().ok_or_else(|| "the expression does not end".to_owned())
+    }
 }
+
+/// What an operator begins with, in the order of the tokens.
+const OPERATORS: [&str; Operator::ALL.len()] = ["[MIN", "[MAX", "[MED", "[SM"];
 
 /// The text of a token.
 fn name(token: u8) -> String {
@@ -135,9 +169,7 @@ fn name(token: u8) -> String {
         PAD => "[PAD]".to_owned(),
         CLOSE => "]".to_owned(),
         digit if digit < FIRST_OPERATOR => (digit - 1).to_string(),
-        operator => {
-            ["[MIN", "[MAX", "[MED", "[SM"][usize::from(operator - FIRST_OPERATOR)].to_owned()
-        }
+        operator => OPERATORS[usize::from(operator - FIRST_OPERATOR)].to_owned(),
     }
 }
 

@@ -8,10 +8,11 @@
 //!
 //! The tokens are those of the Long Range Arena: an operator with its bracket, a digit, a closing bracket.
 //! Its ids follow the iteration order of a Python set, which varies; here they follow [`expression`].
-//! Expressions are drawn when a batch needs them, and not stored.
+//! Expressions are drawn when a batch needs them, and not stored. A trained model can be tested on those of a file.
 
 mod config;
 pub mod expression;
+mod file;
 mod generator;
 mod report;
 
@@ -48,6 +49,8 @@ pub struct ListOps {
     generator: Generator,
     order: ShuffledOrder,
     validation: Vec<Expression>,
+    /// Whether they are the expressions of a file that a trained model is tested on.
+    is_test: bool,
     batch_size: usize,
     device: Device,
 }
@@ -56,12 +59,16 @@ impl TaskKind for Config {
     type Task = ListOps;
 
     fn build(&self, context: &TaskContext<'_>) -> Result<ListOps> {
-        let TaskContext { seed, batch_size, device, .. } = *context;
+        let TaskContext { seed, batch_size, device, test, .. } = *context;
         let generator = Generator::new(self, seed)?;
-        let validation = generator.expressions(Part::Validation, 0..self.n_validation);
+        let validation = match test {
+            Some(path) => file::read(path, self.max_length - 1)?,
+            None => generator.expressions(Part::Validation, 0..self.n_validation),
+        };
         let order = ShuffledOrder::new(seed, self.n_train);
         let (config, device) = (self.clone(), device.clone());
-        Ok(ListOps { config, generator, order, validation, batch_size, device })
+        let is_test = test.is_some();
+        Ok(ListOps { config, generator, order, validation, is_test, batch_size, device })
     }
 }
 

@@ -28,10 +28,18 @@ struct Bin {
     accuracy: f64,
 }
 
-/// Scores on the test part.
+/// Scores on the test part, or on the expressions of a file. The baselines are fitted to training expressions.
 pub(super) fn report(task: &ListOps, model: &Forecaster) -> Result<Report> {
     let Config { n_train, n_test, min_length, max_length, .. } = task.config;
-    let expressions = task.generator.expressions(Part::Test, 0..n_test);
+    let (expressions, lengths) = if task.is_test {
+        let lengths = task.validation.iter().map(|one| one.tokens.len());
+        let least = lengths.clone().min().unwrap_or(0);
+        (task.validation.clone(), ranges(least, lengths.max().unwrap_or(0)))
+    } else {
+        let drawn = task.generator.expressions(Part::Test, 0..n_test);
+        (drawn, ranges(min_length + 1, max_length - 1))
+    };
+    let n_test = expressions.len();
     let answers = task.answers(model, &expressions)?;
     let share = |right: usize| right as f64 / n_test as f64;
     let accuracy = share(answers.iter().filter(|answer| answer.is_right).count());
@@ -48,7 +56,7 @@ pub(super) fn report(task: &ListOps, model: &Forecaster) -> Result<Report> {
     let deepest = expressions.iter().map(|one| one.depth).max().unwrap_or(0);
     let depths: Vec<_> = (1..=deepest).map(|depth| (depth, depth)).collect();
     let by_depth = bins(|one| one.depth, &depths);
-    let by_length = bins(|one| one.tokens.len(), &ranges(min_length + 1, max_length - 1));
+    let by_length = bins(|one| one.tokens.len(), &lengths);
 
     let mut report = Report::new(&[("accuracy", "accuracy"), ("nll", "NLL")]);
     report.model([("accuracy", accuracy), ("nll", nll)]);

@@ -44,7 +44,7 @@ impl TaskSettings for Config {
         self.masking.validate()
     }
 
-    fn test_on(&mut self, data: &Path, _kind: &str) -> Result<()> {
+    fn test_on(&mut self, data: &Path) -> Result<()> {
         self.corpus.read_only(data);
         self.corpus.absolute_paths()
     }

@@ -63,7 +63,7 @@ impl TaskSettings for Config {
     }
 
     /// The source stays, because it says how long a sequence may be.
-    fn test_on(&mut self, _data: &Path, _kind: &str) -> Result<()> {
+    fn test_on(&mut self, _data: &Path) -> Result<()> {
         Ok(())
     }
 

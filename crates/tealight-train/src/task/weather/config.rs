@@ -76,7 +76,7 @@ settings! {
 }
 
 impl TaskSettings for Config {
-    fn test_on(&mut self, data: &Path, _kind: &str) -> Result<()> {
+    fn test_on(&mut self, data: &Path) -> Result<()> {
         self.source = SourceConfig::File(FileConfig { path: data.to_owned() });
         self.regime = Regime::Examples(Fixed::default());
         self.absolute_paths()

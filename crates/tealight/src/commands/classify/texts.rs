@@ -11,6 +11,7 @@ use tealight_train::inference::text_classifier::Text;
 use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::text_classification::TextClassification;
 use tealight_train::storage::files::replace;
+use tealight_train::task::classify::BrokenRows;
 
 use crate::args::predict as args;
 use crate::runs::input_warnings::{warn_of_truncated, warn_of_unknown};
@@ -28,14 +29,14 @@ pub(super) fn run(args: &args::Classify, pipeline: &TextClassification) -> Resul
     if let (Some(output), Some(file)) = (&args.output, &args.file) {
         check_output(file, output)?;
     }
-    let texts = texts(args, pipeline)?;
+    let (texts, is_read) = texts(args, pipeline)?;
     let mut classified = pipeline.answer(&texts)?;
     warn_of_truncated(pipeline.n_truncated(&texts)?, texts.len(), pipeline.max_seq_len());
     let all = texts.iter().flat_map(|one| [Some(&one.text), one.text_pair.as_ref()]);
     let all: Vec<&str> = all.flatten().map(String::as_str).collect();
     warn_of_unknown(pipeline.tokenizer(), &all)?;
     if let (Some(output), Some(file)) = (&args.output, &args.file) {
-        return write(pipeline, file, output, &classified);
+        return write(pipeline, (file, &is_read), output, &classified);
     }
     if let Some(top_k) = args.top_k {
         for one in &mut classified {
@@ -65,35 +66,40 @@ fn check_output(file: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes the rows of `file` with their labels to `output`, which has its format.
+/// Writes the rows of `file` that are read, with their labels, to `output`, which has its format.
 fn write(
     pipeline: &TextClassification,
-    file: &Path,
+    (file, is_read): (&Path, &[bool]),
     output: &Path,
     classified: &[Classified],
 ) -> Result<()> {
-    replace(output, &pipeline.annotated(file, classified)?)?;
+    replace(output, &pipeline.annotated(file, is_read, classified)?)?;
     log(&format!("wrote {}: {} rows", output.display(), classified.len()));
     Ok(())
 }
 
-/// The texts of the arguments with their pairs, then those of the file.
-fn texts(args: &args::Classify, pipeline: &TextClassification) -> Result<Vec<Text>> {
+/// The texts of the arguments with their pairs, then those of the file; and which rows of a table they are.
+fn texts(args: &args::Classify, pipeline: &TextClassification) -> Result<(Vec<Text>, Vec<bool>)> {
+    let broken_rows = if args.skip_broken { BrokenRows::LeftOut } else { BrokenRows::Refused };
     let (table, lines) = match args.file.as_deref() {
         Some(path) if is_table(path) => {
-            let (texts, notes) = pipeline.texts_of(path)?;
-            for note in &notes {
-                log(note);
-            }
-            (texts, None)
+            let read = pipeline.texts_of(path, broken_rows)?;
+            read.notes.iter().for_each(|note| log(note));
+            ((read.texts, read.is_read), None)
         }
-        other => (Vec::new(), other),
+        other => ((Vec::new(), Vec::new()), other),
     };
+    let (table, is_read) = table;
     let is_only_a_table = args.texts.is_empty() && lines.is_none();
     let given = if is_only_a_table { Vec::new() } else { input::texts(&args.texts, lines)? };
     if let Some(picture) = given.iter().find(|text| is_picture(Path::new(text))) {
         let name = args.model.path.display();
         bail!("`{picture}` is a picture, and `{name}` is a classifier of texts");
+    }
+    if let Some(file) = args.texts.iter().find(|text| Path::new(text).is_file()) {
+        bail!(
+            "`{file}` is a file: `--file {file}` classifies the texts in it, and `-` reads this text from standard input"
+        );
     }
     let (n, n_pairs) = (given.len(), args.pair.len());
     if n_pairs > 0 && n_pairs != n {
@@ -107,7 +113,7 @@ fn texts(args: &args::Classify, pipeline: &TextClassification) -> Result<Vec<Tex
     if texts.is_empty() {
         bail!("no text given");
     }
-    Ok(texts)
+    Ok((texts, is_read))
 }
 
 /// One line per text: what is predicted, then all labels with their probabilities, the likeliest first; of a

@@ -193,6 +193,8 @@ impl Training<'_> {
     ) -> Result<Option<(RunDirectory, Option<Lock>)>> {
         let is_first = self.ranks.is_first();
         if let Some(directory) = self.resumed {
+            let checked = is_first.then(|| self.check_other_test_data(session, directory));
+            agree(self.ranks, checked.unwrap_or(Ok(())))?;
             resume(session, directory, self.args.stop_after)?;
             return Ok(is_first.then(|| (directory.clone(), None)));
         }
@@ -217,6 +219,19 @@ impl Training<'_> {
 
     fn at_its_place(&self, error: Error) -> anyhow::Error {
         at_its_place(error, &self.loaded.source)
+    }
+
+    /// Reads the test data of a run that is resumed, if they are others than before: those may be gone by now.
+    fn check_other_test_data<T: RegisteredTask>(
+        &self,
+        session: &Session<T>,
+        directory: &RunDirectory,
+    ) -> Result<()> {
+        let before = LoadedConfig::of_run(directory, &[])?.config.training.test_data;
+        if before == self.loaded.config.training.test_data {
+            return Ok(());
+        }
+        test_data::check(self.loaded, &session.task.data_files(), directory, self.device)
     }
 
     /// Creates and locks the directory of a new run.

@@ -11,7 +11,7 @@ use tealight_train::storage::hub::HubCache;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, sleep_until};
 
-use super::search::{Found, Kind, is_checkpoint};
+use super::search::{Found, Kind, is_checkpoint, is_in_model};
 use super::table::{Item, Table};
 use super::worker::{Settings, Worker};
 use crate::serve::fault::Fault;
@@ -36,6 +36,12 @@ impl Catalogue {
             match Kind::at(path) {
                 Some(kind) => given.push(Found::new(path.clone(), kind)),
                 None if path.is_dir() && !is_checkpoint(path) => directories.push(path.clone()),
+                None if path.is_file() && !is_checkpoint(path) && !is_in_model(path) => {
+                    bail!(
+                        "`{}` is a file: expected runs, models, or a directory of them",
+                        path.display()
+                    );
+                }
                 None => {
                     HubCache::of_environment()
                         .locate(path)

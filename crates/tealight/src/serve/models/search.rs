@@ -53,6 +53,11 @@ pub(super) fn is_checkpoint(path: &Path) -> bool {
     RunDirectory::open(path).is_ok()
 }
 
+/// Whether the file at a path is in the folder of a model, which it stands for.
+pub(super) fn is_in_model(path: &Path) -> bool {
+    path.parent().and_then(Kind::at).is_some()
+}
+
 /// The runs and models below directories, in the order of their names. Unreadable folders are left out.
 pub(super) fn search(directories: &[PathBuf]) -> Vec<Found> {
     let mut found = Vec::new();

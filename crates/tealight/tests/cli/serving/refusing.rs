@@ -157,6 +157,8 @@ fn a_busy_port_is_named() -> Result {
     let parts = [&*format!("cannot listen on 127.0.0.1, port {port}"), "choose another `--port`"];
     Folder::new()?.refuse(&["serve", "--port", &port, &model], &parts)?;
     Folder::new()?.refuse(&["serve", "--port", "0", "nothing"], &["nothing"])?;
+    let file = "`tiny.toml` is a file: expected runs, models, or a directory of them";
+    Folder::new()?.refuse(&["serve", "--port", "0", "tiny.toml"], &[file])?;
     let empty = Folder::new()?;
     std::fs::create_dir(empty.path("runs/x"))
         .or_else(|_| std::fs::create_dir_all(empty.path("runs/x")))?;

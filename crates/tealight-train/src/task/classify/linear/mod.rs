@@ -123,7 +123,8 @@ mod tests {
 
     #[test]
     fn predictions_are_the_same_for_any_number_of_threads() {
-        let texts = texts(300);
+        // More than one block of rows.
+        let texts = texts(1_200);
         let predict = |n_threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
             pool.install(|| texts.predict(4, |at| at % 4, Some(&[1., 2., 0.5, 1.]), &held_out()))

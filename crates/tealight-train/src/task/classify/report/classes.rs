@@ -95,7 +95,9 @@ fn add_calibration(task: &Classify, judged: &[Judged<'_>], report: &mut Report) 
     if task.config.calibration == Calibration::None || task.is_test {
         return 1.;
     }
-    let calibrated = Calibrated::new(judged);
+    // Of texts that are equal to the model.
+    let keys = task.data.validation.iter().map(|item| &item.tokens);
+    let calibrated = Calibrated::new(judged, keys);
     calibrated.add_to(report, "texts");
     let temperature = calibrated.temperature;
     report.decision = Some(Decision { temperature, ..Decision::default() });

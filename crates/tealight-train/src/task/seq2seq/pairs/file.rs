@@ -6,6 +6,7 @@ use tealight_model::names::Named as _;
 
 use super::{Pair, check_length};
 use crate::data::compressed;
+use crate::data::survey::is_heading;
 use crate::data::table::Broken;
 use crate::data::text::corpus::Origin;
 use crate::error::Result;
@@ -16,8 +17,9 @@ use crate::storage::encoding::Decoded;
 settings! {
     /// `[task.source] kind = "file"`
     pub struct FileConfig {
-        /// A pair on each line, also compressed (`.gz`, `.zst`); blank lines are skipped. A relative path is relative
-        /// to the working directory; a run keeps the absolute one.
+        /// A pair on each line, also compressed (`.gz`, `.zst`); blank lines are skipped, and so is a first line of
+        /// names, such as `source` and `target`. A relative path is relative to the working directory; a run keeps the
+        /// absolute one.
         pub path: PathBuf = PathBuf::new(),
         /// What a token is.
         pub level: Level = Level::Characters,
@@ -45,8 +47,8 @@ pub(in crate::task::seq2seq) struct Rule {
     pub(in crate::task::seq2seq) skip_broken: bool,
 }
 
-/// The pairs of a file, in its order, and what a user should know about it, a line each; blank lines are skipped. `check`
-/// is called with each source and target.
+/// The pairs of a file, in its order, and what a user should know about it, a line each; blank lines and a heading are
+/// skipped. `check` is called with each source and target.
 pub(in crate::task::seq2seq) fn read(
     path: &Path,
     rule: &Rule,
@@ -63,7 +65,14 @@ pub(in crate::task::seq2seq) fn read(
     };
     let mut broken = Broken::new(path.into());
     let mut pairs = Vec::new();
-    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+    let mut lines: Vec<_> =
+        text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).collect();
+    let first = lines.first().and_then(|(_, line)| line.split_once('\t'));
+    let heading = first.filter(|(source, target)| is_heading(source, target));
+    if heading.is_some() {
+        lines.remove(0);
+    }
+    for (at, line) in lines {
         let pair = match faults.get(&(at + 1)) {
             Some(fault) => Err(fault.clone()),
             None => checked(line),
@@ -75,7 +84,11 @@ pub(in crate::task::seq2seq) fn read(
         broken.check("; `task.source.skip_broken` = true leaves out such lines")?;
     }
     let left_out = broken.note().map(|left_out| format!("`{}`: {left_out}", path.display()));
-    Ok((pairs, note.into_iter().chain(left_out).collect()))
+    let named = heading.map(|(source, target)| {
+        let names = [source, target].map(|name| name.trim().to_owned()).join("` and `");
+        format!("`{}`: the first line, `{names}`, names the columns and is no pair", path.display())
+    });
+    Ok((pairs, note.into_iter().chain(named).chain(left_out).collect()))
 }
 
 fn parse(line: &str, rule: &Rule) -> Result<Pair, String> {
@@ -124,6 +137,18 @@ mod tests {
         assert_eq!(pairs(text.as_bytes(), Level::Characters).unwrap(), expected);
         let text = "ein sehr langer Satz\ta long sentence";
         assert_eq!(pairs(text.as_bytes(), Level::Words).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_first_line_of_names_is_no_pair() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "\nSource\tTarget\na\tb\nsource\tinput\n").unwrap();
+        let (level, max_lens, limit) = (Level::Characters, (9, 9), "at most");
+        let rule = Rule { level, max_lens, limit, skip_broken: false };
+        let (pairs, notes) = read(file.path(), &rule, |_| Ok(())).unwrap();
+        let sources: Vec<_> = pairs.iter().map(|pair| &*pair.source).collect();
+        assert_eq!(sources, ["a", "source"]);
+        assert!(notes[0].contains("the first line, `Source` and `Target`, names"), "{notes:?}");
     }
 
     #[test]
