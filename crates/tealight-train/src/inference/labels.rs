@@ -102,7 +102,7 @@ impl Labels {
     /// The labels in the directory of a run.
     ///
     /// # Errors
-    /// If the file cannot be read, or if a threshold is none.
+    /// If the file cannot be read, or if a threshold is invalid.
     pub fn read(run: &Path) -> Result<Self> {
         Self::parse(run)?.checked(&run.join(FILE))
     }
@@ -115,7 +115,8 @@ impl Labels {
     /// These labels, whose thresholds are from `file`.
     ///
     /// # Errors
-    /// If a threshold is no probability, or is that of no label, or of one that it cannot decide on.
+    /// If a threshold is not from 0 to 1, belongs to an unknown label, or belongs to a label that is not decided by a
+    /// threshold: a number, or a class other than the second of two.
     pub(crate) fn checked(self, file: &Path) -> Result<Self> {
         for (name, &threshold) in &self.thresholds {
             let shown = name.escape_debug();

@@ -10,13 +10,12 @@ use crate::data::table::{Cell, Cells, Table};
 use crate::data::text::corpus::Origin;
 use crate::error::{Error, Result};
 use crate::inference::labels::Objective;
-use crate::inference::readers::TextFields;
 use crate::inference::text_classifier::Text;
 
 /// Separates several labels in a column.
 const SEPARATOR: char = ';';
 /// The field of the second text, where it may be left out and no setting names it.
-const TEXT_PAIR: &str = "text_pair";
+pub(super) const TEXT_PAIR: &str = "text_pair";
 /// Names of columns that are shown.
 const MAX_NAMES: usize = 12;
 /// How broken rows are left out.
@@ -76,7 +75,7 @@ impl Fields<'_> {
     }
 
     /// Refuses a table whose heading lacks one of them.
-    fn check_heading(&self, path: &Path, table: &Table) -> Result<()> {
+    pub(super) fn check_heading(&self, path: &Path, table: &Table) -> Result<()> {
         let Some(heading) = table.heading() else { return Ok(()) };
         let pair = self.text_pair.filter(|_| self.label.is_some());
         let required = [Some(self.text), pair, self.label].into_iter().flatten();
@@ -88,7 +87,7 @@ impl Fields<'_> {
     }
 
     /// The text of a row, or of both of a pair.
-    fn text(&self, cells: Cells<'_>) -> Result<Text, String> {
+    pub(super) fn text(&self, cells: Cells<'_>) -> Result<Text, String> {
         let may_lack = |name: &&str| self.label.is_some() || cells.get(name).is_some();
         let text = |name: &str| match field(cells, name)? {
             Cell::Json(Value::String(text)) => Ok(text.clone()),
@@ -165,61 +164,6 @@ fn example(
     let name = fields.label.unwrap_or_default();
     let label = Label::from_cell(field(cells, name)?, objective, name)?;
     Ok((text, label))
-}
-
-/// What is done with the rows of a table that have no text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BrokenRows {
-    /// They are an error; an empty text is none.
-    Refused,
-    /// They are left out, and so are empty texts.
-    LeftOut,
-}
-
-/// The texts of a table.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TableTexts {
-    /// In the order of the rows.
-    pub texts: Vec<Text>,
-    /// For each row whether its text is among them.
-    pub is_read: Vec<bool>,
-    /// What a user should know about how they were read, a line each.
-    pub notes: Vec<String>,
-}
-
-/// The texts of a table, with or without labels.
-///
-/// # Errors
-/// If the table cannot be read; if a row has no text and such rows are refused, or no row has one.
-pub fn texts(path: &Path, fields: &TextFields, broken_rows: BrokenRows) -> Result<TableTexts> {
-    const KEY: &str = "--file";
-    let text_pair = Some(fields.text_pair.as_deref().unwrap_or(TEXT_PAIR));
-    let fields = Fields { text: &fields.text, text_pair, label: None };
-    let table = Table::open(KEY, path)?;
-    fields.check_heading(path, &table)?;
-    let (mut broken, mut texts, mut is_read) = (table.broken(), Vec::new(), Vec::new());
-    let is_refused = broken_rows == BrokenRows::Refused;
-    table.each(|origin, row| {
-        let text = row.and_then(|cells| fields.text(cells));
-        let text = text.and_then(|one| {
-            let is_kept = is_refused || !one.text.trim().is_empty();
-            if is_kept { Ok(one) } else { Err("the text is empty".to_owned()) }
-        });
-        let text = broken.row(&origin, text);
-        is_read.push(text.is_some());
-        texts.extend(text);
-        Ok(())
-    })?;
-    if is_refused || texts.is_empty() {
-        broken.check(if texts.is_empty() {
-            ""
-        } else {
-            "; `--skip-broken` leaves out such rows"
-        })?;
-    }
-    let left_out = broken.note().map(|note| format!("`{}`: {note}", path.display()));
-    let notes = table.notes.into_iter().chain(left_out).collect();
-    Ok(TableTexts { texts, is_read, notes })
 }
 
 /// The cell of this name.
@@ -425,31 +369,6 @@ mod tests {
             error.ends_with("learns one label of a text: \"labels\" learns several"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn texts_are_read_without_labels_and_pairs_where_there_are_any() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = |name: &str| directory.path().join(name);
-        std::fs::write(path("a.jsonl"), "{\"text\":\"\"}\n{\"text\":\"x\",\"text_pair\":\"y\"}\n")
-            .unwrap();
-        let of = |text: &str, pair: Option<&str>| Text {
-            text: text.to_owned(),
-            text_pair: pair.map(str::to_owned),
-        };
-        let fields = TextFields::default();
-        let all =
-            |name: &str| texts(&path(name), &fields, BrokenRows::Refused).map(|all| all.texts);
-        assert_eq!(all("a.jsonl").unwrap(), [of("", None), of("x", Some("y"))]);
-        std::fs::write(path("a.csv"), "text,label\nx,3\n").unwrap();
-        assert_eq!(all("a.csv").unwrap(), [of("x", None)]);
-        std::fs::write(path("a.csv"), "text,label\nx,3\ny\n,4\nz,5\n").unwrap();
-        let error = all("a.csv").unwrap_err().to_string();
-        assert!(error.ends_with("`--skip-broken` leaves out such rows"), "{error}");
-        let kept = texts(&path("a.csv"), &fields, BrokenRows::LeftOut).unwrap();
-        assert_eq!(kept.texts, [of("x", None), of("z", None)]);
-        assert_eq!(kept.is_read, [true, false, false, true]);
-        assert!(kept.notes[0].contains("2 broken rows are left out: line 3"), "{:?}", kept.notes);
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod loss;
 mod remarks;
 mod report;
 mod split;
+mod texts;
 
 use std::collections::BTreeMap;
 
@@ -31,9 +32,10 @@ pub use crate::inference::text_classifier::Text;
 pub use annotate::annotated;
 pub use batch::Batch;
 pub use config::{Calibration, Config, DataConfig};
-pub use file::{BrokenRows, Example, Label, TableTexts, texts};
+pub use file::{Example, Label};
 pub use loss::{ClassWeights, EffectiveConfig, FocalConfig, ListedConfig, LossConfig};
 pub use split::SplitBy;
+pub use texts::{BrokenRows, TableTexts, texts};
 
 use crate::data::text::tokenizer::Specials;
 use crate::data::{DataFile, ShuffledOrder, Split};
