@@ -24,7 +24,7 @@ TEALIGHT_COMMIT=${TEALIGHT_COMMIT:-$(git rev-parse --short=12 HEAD 2>/dev/null |
 [[ -n "$TEALIGHT_COMMIT" ]] && export TEALIGHT_COMMIT
 
 tools=target/packaging
-packages=target/packages
+packages=$PWD/target/packages
 [[ -x $tools/bin/maturin ]] || {
     python3 -m venv "$tools"
     "$tools/bin/pip" install --quiet 'maturin>=1.9,<2' ziglang
@@ -39,8 +39,10 @@ trap 'rm -rf "$work"' EXIT
 build() {
     local linking=()
     [[ $1 == *-linux-* ]] && linking=(--zig --compatibility manylinux2014)
-    maturin build --release --strip --locked --target "$1" ${linking[@]+"${linking[@]}"} \
-        --manifest-path packaging/wheel/pyproject.toml --out "$work/$1"
+    (
+        cd packaging/wheel # maturin reads the pyproject.toml of the directory that it runs in
+        maturin build --release --strip --locked --target "$1" ${linking[@]+"${linking[@]}"} --out "$work/$1"
+    )
     python3 -m zipfile -e "$work/$1"/*.whl "$work/$1/wheel"
     install -m 755 "$work/$1/wheel/tealight_cli-$version.data/scripts/tealight" "$2"
     cp "$work/$1"/*.whl "$packages"

@@ -5,7 +5,7 @@
 #
 #     scripts/package_check.sh                      # the wheel, the archive, and the symbols of glibc that they need
 #     scripts/package_check.sh --chroot DIRECTORY   # also the Debian package, in a Debian made by debootstrap
-#     scripts/package_check.sh --emulate            # also under processors without AVX, and of ARM (qemu-user)
+#     scripts/package_check.sh --emulate            # also under processors without AVX, and of ARM (qemu-user): minutes each
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -30,9 +30,11 @@ while (($#)); do
     esac
 done
 work=$(mktemp -d)
+token=a-token-of-this-check
 server=
 finish() {
     [[ -n "$server" ]] && kill "$server" 2>/dev/null
+    [[ -n "$chroot" ]] && umount "$chroot/proc" 2>/dev/null
     rm -rf "$work"
 }
 trap finish EXIT
@@ -44,20 +46,26 @@ use() {
     mkdir "$directory"
     (
         cd "$directory"
-        "$@" train weather/dotmod --steps 60 --quiet
+        "$@" train weather/dotmod --steps 120 --quiet >/dev/null
         "$@" evaluate runs/dotmod >/dev/null
-        "$@" serve runs --port 0 --token secret >served 2>&1 &
+        "$@" serve runs --port 0 --token "$token" >served 2>&1 &
         echo $! >pid
     )
     server=$(<"$directory/pid")
     local address=
     for _ in $(seq 300); do
         address=$(grep -o 'http://127.0.0.1:[0-9]*' "$directory/served" | head -1) && break
+        kill -0 "$server" 2>/dev/null || break
         sleep 0.1
     done
-    python3 - "$address/health" <<'PYTHON'
+    [[ -n "$address" ]] || {
+        cat "$directory/served" >&2
+        exit 1
+    }
+    python3 - "$address/health" "$token" <<'PYTHON'
 import sys, urllib.request
-request = urllib.request.Request(sys.argv[1], headers={"authorization": "Bearer secret"})
+url, token = sys.argv[1:]
+request = urllib.request.Request(url, headers={"authorization": f"Bearer {token}"})
 assert urllib.request.urlopen(request, timeout=30).status == 200
 PYTHON
     kill "$server"
@@ -130,10 +138,11 @@ fi
 if [[ -n "$chroot" ]]; then
     echo "── Debian package, in $chroot"
     deb=$(ls "$packages"/tealight_*_"$(dpkg --print-architecture)".deb)
+    mount -t proc proc "$chroot/proc" # by which the program finds its own file
     cp "$deb" "$chroot/tmp/tealight.deb"
     chroot "$chroot" dpkg --install /tmp/tealight.deb >/dev/null
     expect "$(said chroot "$chroot" tealight)" "from a Debian package"
-    chroot "$chroot" sh -c 'cd /tmp && tealight train weather/dotmod --steps 60 --quiet && tealight evaluate runs/dotmod' \
+    chroot "$chroot" sh -c 'cd /tmp && tealight train weather/dotmod --steps 120 --quiet && tealight evaluate runs/dotmod' \
         >/dev/null
     chroot "$chroot" sh -c 'test -f /usr/share/man/man1/tealight.1.gz && dpkg --remove tealight' >/dev/null
     [[ ! -e $chroot/usr/bin/tealight ]]
