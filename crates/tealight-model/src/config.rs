@@ -1,6 +1,6 @@
 //! `[model]`: the description of a transformer, independent of its task.
 
-use crate::attention::{AttentionConfig, AttentionSpec, Reads};
+use crate::attention::{AttentionConfig, AttentionSpec, LayerPlace, Reads};
 use crate::choice::names::names;
 use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult, positive};
@@ -366,6 +366,7 @@ impl ModelConfig {
         key: &'a str,
         reads: Reads,
         [max_q_len, max_kv_len]: [usize; 2],
+        place: LayerPlace,
     ) -> AttentionSpec<'a> {
         AttentionSpec {
             d_model: self.d_model,
@@ -378,6 +379,7 @@ impl ModelConfig {
             bias: self.linear_bias(),
             position: AttentionNeeds::Nothing,
             packed: false,
+            layer: place,
             init,
             key,
         }

@@ -15,8 +15,8 @@ use tealight_model::attention::{AttentionConfig, AttentionCost, RowSum, decoding
 use tealight_model::init::InitConfig;
 use tealight_model::position::{AttentionNeeds, PositionConfig, PositionSpec, ScoreBias};
 use tealight_model::{
-    Attention, AttentionInput, AttentionSpec, Bias, BuildError, Initializer, Mask, Memory, Mode,
-    ParamStore, Reads,
+    Attention, AttentionInput, AttentionSpec, Bias, BuildError, Initializer, LayerPlace, Mask,
+    Memory, Mode, ParamStore, Reads,
 };
 use tealight_ops::backward;
 use tealight_ops::gradients::FaultKind;
@@ -153,6 +153,7 @@ impl Layer {
             bias: Bias::With,
             position: position.needs(),
             packed: false,
+            layer: LayerPlace::ONLY,
             init: &init,
             key: "model.attention",
         };

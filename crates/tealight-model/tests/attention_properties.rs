@@ -14,8 +14,8 @@ use proptest::{prop_assert, prop_assert_eq};
 use tealight_model::attention::AttentionConfig;
 use tealight_model::position::AttentionNeeds;
 use tealight_model::{
-    Attention, AttentionInput, AttentionSpec, Bias, BuildError, Initializer, Mask, Mode,
-    ParamStore, Reads,
+    Attention, AttentionInput, AttentionSpec, Bias, BuildError, Initializer, LayerPlace, Mask,
+    Mode, ParamStore, Reads,
 };
 use tealight_ops::testing::device;
 
@@ -86,6 +86,7 @@ impl Case {
             bias: Bias::With,
             position: AttentionNeeds::Nothing,
             packed: false,
+            layer: LayerPlace::ONLY,
             init: &init,
             key: "model.attention",
         };

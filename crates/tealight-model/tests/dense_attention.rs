@@ -16,8 +16,8 @@ use tealight_model::names::Named;
 use tealight_model::position::AttentionNeeds;
 use tealight_model::position::{PositionConfig, PositionSpec};
 use tealight_model::{
-    Attention, AttentionInput, AttentionSpec, Bias, BuildError, BuildResult, Initializer, Mask,
-    Mode, ParamStore, Reads, init::InitConfig,
+    Attention, AttentionInput, AttentionSpec, Bias, BuildError, BuildResult, Initializer,
+    LayerPlace, Mask, Mode, ParamStore, Reads, init::InitConfig,
 };
 use tealight_ops::gradients::FaultKind;
 use tealight_ops::testing::device;
@@ -72,6 +72,7 @@ fn build(
         bias: Bias::With,
         position,
         packed: false,
+        layer: LayerPlace::ONLY,
         init: &init,
         key: "model.attention",
     };

@@ -21,8 +21,8 @@ use tealight_model::position::{
 use tealight_model::stack::StackSpec;
 use tealight_model::transformer::Transformer;
 use tealight_model::{
-    AttentionInput, AttentionSpec, Bias, BuildError, Initializer, Mask, Memory, Mode, ModelConfig,
-    ParamStore, Reads,
+    AttentionInput, AttentionSpec, Bias, BuildError, Initializer, LayerPlace, Mask, Memory, Mode,
+    ModelConfig, ParamStore, Reads,
 };
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::testing::device;
@@ -332,6 +332,7 @@ fn a_memory_is_given_exactly_where_one_is_read() -> Result<()> {
                 bias: Bias::With,
                 position: AttentionNeeds::Nothing,
                 packed: false,
+                layer: LayerPlace::ONLY,
                 init: &init,
                 key: "model.attention",
             };

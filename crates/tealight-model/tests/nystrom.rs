@@ -12,8 +12,8 @@ use tealight_model::attention::nystrom::{Compat, Config};
 use tealight_model::attention::{AttentionKind, softmax};
 use tealight_model::position::AttentionNeeds;
 use tealight_model::{
-    Attention, AttentionInput, AttentionSpec, Bias, BuildError, Initializer, Mask, Mode,
-    ParamStore, Reads,
+    Attention, AttentionInput, AttentionSpec, Bias, BuildError, Initializer, LayerPlace, Mask,
+    Mode, ParamStore, Reads,
 };
 use tealight_ops::testing::device;
 
@@ -38,6 +38,7 @@ fn spec() -> AttentionSpec<'static> {
         bias: Bias::With,
         position: AttentionNeeds::Nothing,
         packed: false,
+        layer: LayerPlace::ONLY,
         init: &Initializer::FAN_IN,
         key: "model.attention",
     }

@@ -153,7 +153,7 @@ mod tests {
     use candle_core::{DType, Device};
 
     use super::*;
-    use crate::attention::{AttentionConfig, Reads, aft_full, aft_local};
+    use crate::attention::{AttentionConfig, LayerPlace, Reads, aft_full, aft_local};
     use crate::error::BuildError;
     use crate::layers::linear::Bias;
     use crate::params::ParamStore;
@@ -173,6 +173,7 @@ mod tests {
             bias: Bias::With,
             position,
             packed: false,
+            layer: LayerPlace::ONLY,
             init: &Initializer::FAN_IN,
             key: "model.attention",
         };

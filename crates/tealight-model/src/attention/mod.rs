@@ -41,7 +41,7 @@ use serde::Serialize;
 pub use decoding::{BoxState, DecodingState};
 use reduces_to::ReducesTo;
 pub(crate) use spec::BY_CAUSAL;
-pub use spec::{AttentionSpec, Reads};
+pub use spec::{AttentionSpec, LayerPlace, Reads};
 
 use crate::choice::choice;
 use crate::error::BuildResult;

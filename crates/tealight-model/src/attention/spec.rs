@@ -34,10 +34,26 @@ pub struct AttentionSpec<'a> {
     /// Whether a sequence holds several documents, kept apart by
     /// [`Mask::with_segments`](crate::mask::Mask::with_segments).
     pub packed: bool,
+    /// Where the layer is in its stack.
+    pub layer: LayerPlace,
     /// The initial values of the weights.
     pub init: &'a Initializer,
     /// The TOML table of the layer's settings, such as `model.attention`, for error messages.
     pub key: &'a str,
+}
+
+/// The place of a layer in its stack, for kinds whose constants or initial values depend on the depth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerPlace {
+    /// The layers before it.
+    pub index: usize,
+    /// All layers of the stack.
+    pub count: usize,
+}
+
+impl LayerPlace {
+    /// The layer of a stack of one.
+    pub const ONLY: Self = Self { index: 0, count: 1 };
 }
 
 /// Which keys a query may read.

@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device, Result};
 
-use super::{AttentionConfig, AttentionCost, AttentionSpec, Reads};
+use super::{AttentionConfig, AttentionCost, AttentionSpec, LayerPlace, Reads};
 use crate::error::BuildError;
 use crate::layers::linear::Bias;
 use crate::params::ParamStore;
@@ -114,6 +114,7 @@ fn attention_spec(
         bias: Bias::With,
         position,
         packed: false,
+        layer: LayerPlace::ONLY,
         init: &Initializer::FAN_IN,
         key: "model.attention",
     }

@@ -20,7 +20,9 @@ use tealight_ops::stochastic_depth::stochastic_depth;
 
 use super::spec::StackSpec;
 use crate::attention::decoding;
-use crate::attention::{Attention, AttentionInput, BoxAttention, BoxState, Memory, Reads, RowSum};
+use crate::attention::{
+    Attention, AttentionInput, BoxAttention, BoxState, LayerPlace, Memory, Reads, RowSum,
+};
 use crate::config::ModelConfig;
 pub use crate::config::NormPlacement;
 use crate::error::BuildResult;
@@ -72,7 +74,8 @@ impl Block {
 
         let lens = [spec.max_seq_len; 2];
         let (kind, key) = spec.attention_of(i);
-        let mut self_spec = config.attention_spec(&init, &key, spec.reads, lens);
+        let place = LayerPlace { index: i, count: spec.n_layers };
+        let mut self_spec = config.attention_spec(&init, &key, spec.reads, lens, place);
         self_spec.position = needs.clone();
         self_spec.packed = spec.packed;
         let layer = kind.build(&self_spec, &vb.pp("attention"))?;
@@ -80,10 +83,10 @@ impl Block {
         let depth = [i + 1, spec.n_layers];
         let attention = SubLayer::build(layer, norm, depth, config, &vb.pp("attention_residual"))?;
 
-        let cross_attention = spec.cross_attention.map(|(place, max_memory_len)| {
+        let cross_attention = spec.cross_attention.map(|(own, max_memory_len)| {
             let lens = [spec.max_seq_len, max_memory_len];
-            let cross = config.attention_spec(&init, place.key, Reads::Memory, lens);
-            let layer = place.config.build(&cross, &vb.pp("cross_attention"))?;
+            let cross = config.attention_spec(&init, own.key, Reads::Memory, lens, place);
+            let layer = own.config.build(&cross, &vb.pp("cross_attention"))?;
             let vb = vb.pp("cross_attention_residual");
             SubLayer::build(layer, &config.norm, depth, config, &vb)
         });

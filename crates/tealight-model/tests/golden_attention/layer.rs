@@ -6,7 +6,8 @@ use tealight_model::attention::AttentionConfig;
 use tealight_model::init::InitConfig;
 use tealight_model::position::AttentionNeeds;
 use tealight_model::{
-    Attention, AttentionInput, AttentionSpec, Bias, Initializer, Mask as LayerMask, Mode, Reads,
+    Attention, AttentionInput, AttentionSpec, Bias, Initializer, LayerPlace, Mask as LayerMask,
+    Mode, Reads,
 };
 use tealight_ops::testing::device;
 
@@ -84,6 +85,7 @@ pub(crate) fn build(
         bias: Bias::Without,
         position: AttentionNeeds::Nothing,
         packed: false,
+        layer: LayerPlace::ONLY,
         init: &init,
         key: "model.attention",
     };

@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use candle_core::{DType, Device, Tensor, Var};
-use tealight_model::attention::{Attention, AttentionConfig, AttentionInput, AttentionSpec, Reads};
+use tealight_model::attention::{
+    Attention, AttentionConfig, AttentionInput, AttentionSpec, LayerPlace, Reads,
+};
 use tealight_model::position::AttentionNeeds;
 use tealight_model::{Bias, Initializer, Mask, Mode, ParamStore};
 use tealight_ops::backward;
@@ -133,6 +135,7 @@ fn spec(args: &AttentionOnce) -> AttentionSpec<'static> {
         bias: Bias::With,
         position: AttentionNeeds::Nothing,
         packed: false,
+        layer: LayerPlace::ONLY,
         init: &Initializer::FAN_IN,
         key: "model.attention",
     }
