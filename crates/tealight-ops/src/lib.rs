@@ -62,10 +62,11 @@ pub use backend::product_precision::{ProductPrecision, with_product_precision};
 pub use backend::simd::{bf16_instructions, check_instructions, instructions};
 pub use backend::{allocator, cuda_graph, device, profile, reference_ops, threads};
 pub use ops::reach::Reach;
+pub use ops::tokens::Tokens;
 pub use ops::{
     activation, aft, attention, broadcast, convolution, cross_entropy, depthwise_convolution,
-    dropout, embedding, entmax, gate, linear, linear_attention, linear_cross_entropy, matmul,
-    max_pool, mean, mlp, norm, nystrom, patches, residual, retention, rotary, softmax,
-    stochastic_depth, swap_axes, truncated_softmax, wkv,
+    dropout, embedding, entmax, gate, gated_delta_rule, linear, linear_attention,
+    linear_cross_entropy, matmul, max_pool, mean, mlp, norm, nystrom, patches, residual, retention,
+    rotary, softmax, stochastic_depth, swap_axes, truncated_softmax, wkv,
 };
 pub use optimizers::{adafactor, adamw, half_precision, lamb, lion, muon, sgd};

@@ -21,6 +21,8 @@ pub(crate) trait Element: WithDType + Neg<Output = Self> + Pod {
 
     /// The value in f64; unlike the conversions of other traits, always inlined.
     fn widen(self) -> f64;
+    /// The nearest value; unlike the conversions of other traits, always inlined.
+    fn narrow(x: f64) -> Self;
     fn sqrt(self) -> Self;
     fn ln(self) -> Self;
     /// As [`Element::exp`], with fused multiply-add if `FUSED`.
@@ -47,6 +49,11 @@ macro_rules! element {
             #[inline(always)]
             fn widen(self) -> f64 {
                 self.into()
+            }
+
+            #[inline(always)]
+            fn narrow(x: f64) -> Self {
+                x as $type
             }
 
             #[inline(always)]

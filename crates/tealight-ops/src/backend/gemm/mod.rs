@@ -290,6 +290,11 @@ impl<T: Lanes> SerialProducts<T> {
         Self(Kernels::current())
     }
 
+    /// In the precision of the operands, whatever this thread asks for.
+    pub(crate) fn exact() -> Self {
+        Self(Kernels::new(Level::current(), None))
+    }
+
     /// Computes a product.
     ///
     /// # Panics
