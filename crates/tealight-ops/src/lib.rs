@@ -67,6 +67,7 @@ pub use ops::{
     activation, aft, attention, broadcast, convolution, cross_entropy, depthwise_convolution,
     dropout, embedding, entmax, gate, gated_delta_rule, linear, linear_attention,
     linear_cross_entropy, matmul, max_pool, mean, mlp, norm, nystrom, patches, residual, retention,
-    rotary, softmax, stochastic_depth, swap_axes, truncated_softmax, wkv,
+    rotary, short_convolution, softmax, softplus, stochastic_depth, swap_axes, truncated_softmax,
+    wkv,
 };
 pub use optimizers::{adafactor, adamw, half_precision, lamb, lion, muon, sgd};

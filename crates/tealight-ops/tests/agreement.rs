@@ -17,7 +17,7 @@ use tealight_ops::truncated_softmax::{self, Truncation, truncated_softmax};
 use tealight_ops::{
     activation, adafactor, adamw, aft, broadcast, cross_entropy, depthwise_convolution, dropout,
     embedding, entmax, gate, lamb, linear, linear_cross_entropy, lion, matmul, mean, mlp, norm,
-    nystrom, residual, rotary, sgd, softmax, stochastic_depth, swap_axes,
+    nystrom, residual, rotary, sgd, softmax, softplus, stochastic_depth, swap_axes,
 };
 
 /// Rows and width: single, prime, wider than a block, and large enough for several threads.
@@ -36,6 +36,24 @@ fn below(index: u64, n: usize, shape: &[usize]) -> Result<Tensor> {
         .map(|i| stream.below(i, n as u64) as u32)
         .collect();
     Tensor::from_vec(values, shape, device())?.to_dtype(DType::I64)
+}
+
+#[test]
+fn a_scaled_softplus_agrees() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for [rows, width] in SHAPES {
+            let x = (normal(0, &[rows, width], dtype)? * 5.)?;
+            let operands = [x, normal(1, &[width], dtype)?, normal(2, &[width], dtype)?];
+            assert_agree(
+                "softplus",
+                &|x| softplus::scaled_softplus(&x[0], &x[1], &x[2]),
+                &|x| softplus::reference::scaled_softplus(&x[0], &x[1], &x[2]),
+                &operands,
+                tolerance,
+            )?;
+        }
+    }
+    Ok(())
 }
 
 type Unary = fn(&Tensor) -> Result<Tensor>;

@@ -4,18 +4,20 @@ mod common;
 
 use candle_core::{DType, Result, Tensor};
 use common::{Op, differentiate, normal, values};
-use tealight_ops::Reach;
 use tealight_ops::attention::{Options, reference::attention};
 use tealight_ops::dropout::Draw;
+use tealight_ops::gated_delta_rule::{Erase, Operands, gated_delta_rule};
 use tealight_ops::linear_attention::linear_attention;
 use tealight_ops::retention::retention;
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::testing::device;
 use tealight_ops::truncated_softmax::{Truncation, truncated_softmax};
 use tealight_ops::wkv::wkv;
+use tealight_ops::{Reach, Tokens};
 use tealight_ops::{
     activation, aft, broadcast, cross_entropy, depthwise_convolution, dropout, embedding, entmax,
-    gate, linear, matmul, mean, mlp, norm, nystrom, rotary, softmax, stochastic_depth, swap_axes,
+    gate, linear, matmul, mean, mlp, norm, nystrom, rotary, short_convolution, softmax, softplus,
+    stochastic_depth, swap_axes,
 };
 
 const STEP: f64 = 1e-5;
@@ -67,6 +69,55 @@ fn sums_and_means_have_their_gradients() -> Result<()> {
     let silu = activation::Function::Silu;
     check("gated", &|x| gate::gated(silu, &x[0], &x[1]), &inputs)?;
     check("swap_axes", &|x| swap_axes::swap_axes(&x[0]), &[random(0, &[2, 3, 2, 3])?])
+}
+
+/// One output after the other and the last state, so that all of them count.
+#[test]
+fn the_gated_delta_rule_has_its_gradient() -> Result<()> {
+    for features in [1, 3] {
+        let shape = [2, 7, 2, 3];
+        let key = (random(1, &shape)? * 0.4)?;
+        let decay: Tensor = (random(5, &shape)?.abs()? * -0.5)?;
+        let decay =
+            if features == 1 { decay.narrow(3, 0, 1)?.squeeze(3)?.contiguous()? } else { decay };
+        let state = random(6, &[2, 2, 3, 5])?;
+        let inputs = [
+            random(0, &shape)?,
+            key,
+            random(2, &[2, 7, 2, 5])?,
+            (random(3, &shape[..3])?.tanh()? + 1.)?,
+            decay,
+            state,
+            (random(4, &shape)? * 0.4)?,
+        ];
+        for is_key in [true, false] {
+            let op: Op = &|x| {
+                let operands = Operands {
+                    query: &x[0],
+                    key: &x[1],
+                    value: &x[2],
+                    strength: Some(&x[3]),
+                    erase: if is_key { Erase::Key } else { Erase::Along(&x[6]) },
+                    log_decay: Some(&x[4]),
+                    state: Some(&x[5]),
+                };
+                let [output, state] = gated_delta_rule(&operands, Tokens::default())?;
+                Tensor::cat(&[output.flatten_all()?, state.flatten_all()?], 0)
+            };
+            check("gated_delta_rule", op, &inputs[..if is_key { 6 } else { 7 }])?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_surrounds_recurrences_has_its_gradient() -> Result<()> {
+    let inputs = [random(0, &[2, 7, 3])?, random(1, &[3, 4])?];
+    let tokens = Tokens::default();
+    let op: Op = &|x| short_convolution::short_convolution(&x[0], &x[1], tokens);
+    check("short_convolution", op, &inputs)?;
+    let inputs = [(random(0, &[5, 7])? * 3.)?, random(1, &[7])?, random(2, &[7])?];
+    check("softplus", &|x| softplus::scaled_softplus(&x[0], &x[1], &x[2]), &inputs)
 }
 
 #[test]

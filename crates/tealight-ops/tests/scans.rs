@@ -8,12 +8,15 @@ mod common;
 use agreement::{TOLERANCES, assert_agree, assert_close};
 use candle_core::{DType, Device, IndexOp, Result, Tensor};
 use common::{Op, differentiate, normal, values};
-use tealight_ops::Reach;
 use tealight_ops::linear_attention::{self, linear_attention};
 use tealight_ops::retention::{self, retention};
+use tealight_ops::short_convolution::{
+    self, last_tokens, short_convolution, short_convolution_after,
+};
 use tealight_ops::testing::device;
 use tealight_ops::threads;
 use tealight_ops::wkv::{self, wkv};
+use tealight_ops::{Reach, Tokens};
 
 /// `(batch, n_heads, len, n_features, width)`: single, prime, and enough for several threads.
 const SHAPES: [[usize; 5]; 5] =
@@ -121,6 +124,68 @@ fn wkv_agrees() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Documents of 3 positions, the second of which is left out of the first row.
+fn segments(batch: usize, len: usize) -> Result<Tensor> {
+    let of = |row: usize, at: usize| if row == 0 && at < 6 { 0 } else { (at / 3) as u32 };
+    let all = (0..batch).flat_map(|row| (0..len).map(move |at| of(row, at)));
+    Tensor::from_vec(all.collect(), (batch, len), device())
+}
+
+#[test]
+fn short_convolution_agrees() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for [batch, len, channels, size] in
+            [[1, 1, 1, 1], [2, 5, 7, 4], [3, 67, 19, 3], [2, 31, 301, 4]]
+        {
+            let operands =
+                [normal(0, &[batch, len, channels], dtype)?, normal(1, &[channels, size], dtype)?];
+            for mask in paddings(batch, len)? {
+                for segments in [None, Some(segments(batch, len)?)] {
+                    let tokens =
+                        Tokens { key_padding_mask: mask.as_ref(), segments: segments.as_ref() };
+                    assert_agree(
+                        "short convolution",
+                        &|x| short_convolution(&x[0], &x[1], tokens),
+                        &|x| short_convolution::reference::short_convolution(&x[0], &x[1], tokens),
+                        &operands,
+                        tolerance,
+                    )?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_short_convolution_skips_padding_and_begins_anew_at_a_document() -> Result<()> {
+    let x = Tensor::new(&[1_f64, 10., 100., 1e3, 1e4, 1e5], device())?.reshape((1, 6, 1))?;
+    let weight = Tensor::new(&[[3_f64, 2., 1.]], device())?;
+    let mask = Tensor::new(&[[0_u8, 1, 0, 0, 0, 0]], device())?;
+    let segments = Tensor::new(&[[0_u32, 0, 0, 0, 7, 7]], device())?;
+    let tokens = Tokens { key_padding_mask: Some(&mask), segments: Some(&segments) };
+    let y = values(&short_convolution(&x, &weight, tokens)?)?;
+    assert_eq!(y, [1., 0., 102., 1203., 1e4, 120_000.]);
+    assert_eq!(values(&last_tokens(&x, 3, tokens)?)?, [0., 1e4, 1e5]);
+    let short = weight.narrow(1, 0, 2)?.narrow(0, 0, 0)?;
+    assert!(short_convolution(&x, &short, tokens).is_err());
+    Ok(())
+}
+
+#[test]
+fn a_short_convolution_goes_on_from_its_past() -> Result<()> {
+    let (x, weight) = (normal(0, &[2, 9, 5], DType::F64)?, normal(1, &[5, 4], DType::F64)?);
+    let whole = short_convolution(&x, &weight, Tokens::default())?;
+    let (mut past, mut parts) = (None, Vec::new());
+    for (start, len) in [(0, 2), (2, 1), (3, 6)] {
+        let x = x.narrow(1, start, len)?;
+        let [y, next] = short_convolution_after(past.as_ref(), &x, &weight, Tokens::default())?;
+        parts.push(y);
+        past = Some(next);
+    }
+    assert_close("the parts", &Tensor::cat(&parts, 1)?, &whole, 1e-15)
 }
 
 /// Each operation on operands `(2, 3, 5, 11)` and `(2, 3, 5, 7)`, or `(2, 5, 11)`.

@@ -24,6 +24,9 @@
 //! d ln α_t = Σ_{i ≥ t} dG_i,                dS ← γ_C ⊙ dS + (γ ⊙ Q)ᵀ dO − (γ ⊙ E)ᵀ dU
 //! ```
 //!
+//! With one decay for a head, d ln α_t is added up from the pairs j < t ≤ i instead, dP_ij P_ij − dA_ij A_ij: the terms of
+//! dG cancel, and where decays are strong they leave nothing but their rounding.
+//!
 //! **Numbers.** G is summed in f64, and only differences G_i − G_j ≤ 0 are exponentiated: e^(−G) overflows from G = −88
 //! on, and a sum in f32 is off by 10⁻³ where one ln α is −10⁴. With a decay for each feature, tokens are taken in blocks
 //! of 16: pairs of two blocks multiply (q_i e^(G_i − G_a)) by (k_j e^(G_a − G_j)), where a is the first token of the later

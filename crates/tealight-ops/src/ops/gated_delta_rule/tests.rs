@@ -323,6 +323,75 @@ fn padding_and_other_documents_change_no_bit() -> Result<()> {
     Ok(())
 }
 
+/// What one kind of recurrence is at the settings of another.
+#[test]
+fn special_cases_are_each_other() -> Result<()> {
+    let shape = [2, 35, 3, 5, 7];
+    let outputs = |case: &Case, tensors: &[Tensor]| {
+        let [output, state] = case.with(tensors, gated_delta_rule)?;
+        Result::Ok([values(&output)?, values(&state)?])
+    };
+    // Equal decays of all features are the decay of a head, and decays of 1 are none.
+    let of_heads = Case::new(shape, Decay::OfHeads, Erased::Key, DType::F64)?;
+    let of_features = Case::new(shape, Decay::OfFeatures, Erased::Key, DType::F64)?;
+    let mut equal = of_heads.tensors.clone();
+    equal[4] = equal[4].unsqueeze(3)?.broadcast_as((2, 35, 3, 5))?.contiguous()?;
+    let expected = outputs(&of_heads, &of_heads.tensors)?;
+    of_heads.check(&outputs(&of_features, &equal)?, &expected, 1e-13);
+    let none = Case::new(shape, Decay::None, Erased::Key, DType::F64)?;
+    let mut ones = of_heads.tensors.clone();
+    ones[4] = ones[4].zeros_like()?;
+    none.check(&outputs(&of_heads, &ones)?, &outputs(&none, &none.tensors)?, 1e-13);
+    // Erasing along β k is erasing the key, and along 0 erases nothing.
+    let along = Case::new(shape, Decay::OfHeads, Erased::Along, DType::F64)?;
+    let mut key = of_heads.tensors.clone();
+    key.insert(4, key[1].broadcast_mul(&key[3].unsqueeze(3)?)?);
+    along.check(&outputs(&along, &key)?, &expected, 1e-13);
+    let nothing = Case::new(shape, Decay::OfHeads, Erased::Nothing, DType::F64)?;
+    key[4] = key[4].zeros_like()?;
+    along.check(&outputs(&along, &key)?, &outputs(&nothing, &nothing.tensors)?, 1e-13);
+    Ok(())
+}
+
+#[test]
+fn constant_decays_that_erase_nothing_are_retention() -> Result<()> {
+    let case = Case::new([2, 35, 3, 5, 7], Decay::OfHeads, Erased::Nothing, DType::F64)?.bare();
+    let decay = [1., 0.9, 0.5];
+    let logs: Vec<f64> = decay.iter().map(|decay: &f64| decay.ln()).collect();
+    let mut tensors = case.tensors.clone();
+    let logs = Tensor::new(logs, device())?.reshape((1, 1, 3))?;
+    tensors[3] = logs.broadcast_as((2, 35, 3))?.contiguous()?;
+    let [output, _] = case.with(&tensors, gated_delta_rule)?;
+    let heads = |x: &Tensor| x.transpose(1, 2)?.contiguous();
+    let [query, key, value] = [0, 1, 2].map(|i| heads(&tensors[i]));
+    let expected = crate::ops::retention::retention(&query?, &key?, &value?, &decay, None)?;
+    case.check(&[values(&output)?], &[values(&heads(&expected)?)?], 1e-12);
+    Ok(())
+}
+
+/// With a column of ones beside the values for the denominator.
+#[test]
+fn a_state_that_keeps_everything_is_linear_attention() -> Result<()> {
+    let case = Case::new([2, 35, 3, 5, 7], Decay::None, Erased::Nothing, DType::F64)?.bare();
+    let mut tensors = case.tensors.clone();
+    let heads = |x: &Tensor| x.transpose(1, 2)?.contiguous();
+    let logs = [heads(&tensors[0])?, heads(&tensors[1])?];
+    let expected = crate::ops::linear_attention::linear_attention(
+        &logs[0],
+        &logs[1],
+        &heads(&tensors[2])?,
+        crate::Reach::Past,
+        None,
+    )?;
+    (tensors[0], tensors[1]) = (tensors[0].exp()?, tensors[1].exp()?);
+    let ones = Tensor::ones((2, 35, 3, 1), DType::F64, device())?;
+    tensors[2] = Tensor::cat(&[&tensors[2], &ones], 3)?;
+    let [sums, _] = case.with(&tensors, gated_delta_rule)?;
+    let output = sums.narrow(3, 0, 7)?.broadcast_div(&sums.narrow(3, 7, 1)?)?;
+    case.check(&[values(&output)?], &[values(&heads(&expected)?)?], 1e-12);
+    Ok(())
+}
+
 #[test]
 fn operands_in_half_precision_are_computed_in_f32() -> Result<()> {
     let case = Case::new([2, 35, 3, 5, 7], Decay::OfHeads, Erased::Key, DType::BF16)?;

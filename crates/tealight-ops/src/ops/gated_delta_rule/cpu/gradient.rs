@@ -20,6 +20,8 @@ pub(super) struct Slopes<T> {
     key: Vec<T>,
     /// Of ln α, `(len)` or `(len, n_features)`
     log_decay: Vec<T>,
+    /// The same of a head, while terms are added, `(len)`
+    logs: Vec<f64>,
     /// What the last token's G has in addition, `(n_features)`
     last: Vec<T>,
 }
@@ -35,6 +37,7 @@ impl<T: Lanes> Slopes<T> {
             left: zeros(stack * longest * n),
             key: zeros(longest * n),
             log_decay: zeros(longest * if rule.decays_features { n } else { 1 }),
+            logs: vec![0.; longest],
             last: zeros(n),
         }
     }
@@ -91,7 +94,11 @@ impl<T: Lanes> Slopes<T> {
         }
         let product = Product::new(update, of_state.transposed());
         products.store(product, MatrixMut::new(&mut self.key, (len, n)));
-        self.of_last(space, state, dstate);
+        self.through_state(space, state, dstate);
+        let has_decay = head.operands.log_decay.is_some();
+        if has_decay && !space.decays_features {
+            self.of_head_logs(space);
+        }
 
         // Through the pairs.
         let (pairs, left, key) = (&mut self.pairs, &mut self.left, &mut self.key);
@@ -100,8 +107,8 @@ impl<T: Lanes> Slopes<T> {
         } else {
             pairs::of_heads_backward(space, pairs, left, key);
         }
-        if head.operands.log_decay.is_some() {
-            self.of_logs(space);
+        if has_decay && space.decays_features {
+            self.of_feature_logs(space);
         }
 
         // dS ← γ_C ⊙ dS + (γ ⊙ Q)ᵀ dO − (γ ⊙ E)ᵀ dU
@@ -111,30 +118,72 @@ impl<T: Lanes> Slopes<T> {
         products.store(product.accumulated(), MatrixMut::new(dstate, (n, width)));
     }
 
-    /// Of K, times e^(G_C − G_j); and Σ_j K̂_j ⊙ (dS Ũ_j) + γ_C ⊙ Σ_v S ⊙ dS.
+    /// Of K, times e^(G_C − G_j); and γ_C ⊙ Σ_v S ⊙ dS, with Σ_j K̂_j ⊙ (dS Ũ_j) if each feature
+    /// has its decay.
     #[inline(always)]
-    fn of_last(&mut self, space: &Workspace<'_, T>, state: &[T], dstate: &[T]) {
-        let (n, width) = (space.n_features, space.width);
+    fn through_state(&mut self, space: &Workspace<'_, T>, state: &[T], dstate: &[T]) {
+        let (all, width) = (space.len * space.n_features, space.width);
         let rows = state.chunks_exact(width).zip(dstate.chunks_exact(width));
         for ((last, (state, dstate)), &total) in self.last.iter_mut().zip(rows).zip(space.total()) {
             *last = total * sum_of_pairs(state, dstate, |s, ds| s * ds);
         }
-        for j in 0..space.len {
-            let row = &mut self.key[j * n..][..n];
-            let factors = space.tail[j * n..][..n].iter().zip(&space.key[j * n..][..n]);
-            for ((x, last), (&tail, &key)) in row.iter_mut().zip(&mut self.last).zip(factors) {
-                *x *= tail;
-                *last += key * *x;
+        for (x, &tail) in self.key[..all].iter_mut().zip(&space.tail) {
+            *x *= tail;
+        }
+        if space.decays_features {
+            let n = space.n_features;
+            let rows = self.key[..all].chunks_exact(n).zip(space.key.chunks_exact(n));
+            for (slopes, key) in rows {
+                for (last, (&slope, &key)) in self.last.iter_mut().zip(slopes.iter().zip(key)) {
+                    *last += slope * key;
+                }
             }
         }
     }
 
-    /// d ln α: sums of dG = q ⊙ dq + e ⊙ de − k ⊙ dk from each token to the last.
+    /// d ln α of the head, to be called before the gradients go through the pairs.
+    ///
+    /// A factor e^(G_i − G_j) holds ln α_t for j < t ≤ i. Each term is added where its factor stands, so that a term that
+    /// has faded is small: the sums of dG would cancel instead, and leave the rounding of what has not faded.
     #[inline(always)]
-    fn of_logs(&mut self, space: &Workspace<'_, T>) {
+    fn of_head_logs(&mut self, space: &Workspace<'_, T>) {
         let Workspace { len, n_features: n, stack, .. } = *space;
-        let Self { left: of_left, key: of_key, log_decay, last, .. } = self;
-        let sum = last;
+        let logs = &mut self.logs[..len];
+        logs.fill(total(&self.last, |x| x).widen());
+        let dot = |a: &[T], b: &[T]| sum_of_pairs(a, b, |x, y| x * y).widen();
+        let mut sum = 0.; // of γ_i, for t ≤ i
+        for i in (0..len).rev() {
+            for part in 0..stack {
+                let row = (part * len + i) * n;
+                sum += dot(&self.left[row..][..n], &space.left[row..][..n]);
+            }
+            logs[i] += sum;
+        }
+        let mut sum = 0.; // of e^(G_C − G_j), for t > j
+        for j in 0..len - 1 {
+            sum += dot(&self.key[j * n..][..n], &space.key[j * n..][..n]);
+            logs[j + 1] += sum;
+        }
+        for i in 1..len {
+            let mut sum = 0.; // of D_ij, for j < t ≤ i
+            for j in 0..i {
+                for part in 0..stack {
+                    let at = (part * len + i) * len + j;
+                    sum += (self.pairs[at] * space.pairs[at]).widen();
+                }
+                logs[j + 1] += sum;
+            }
+        }
+        for (log_decay, &log) in self.log_decay.iter_mut().zip(&*logs) {
+            *log_decay = T::narrow(log);
+        }
+    }
+
+    /// d ln α of each feature: sums of dG = q ⊙ dq + e ⊙ de − k ⊙ dk from each token to the last.
+    #[inline(always)]
+    fn of_feature_logs(&mut self, space: &Workspace<'_, T>) {
+        let Workspace { len, n_features: n, stack, .. } = *space;
+        let Self { left: of_left, key: of_key, log_decay, last: sum, .. } = self;
         for i in (0..len).rev() {
             let key = (&of_key[i * n..][..n], &space.key[i * n..][..n]);
             for (sum, (&slope, &key)) in sum.iter_mut().zip(key.0.iter().zip(key.1)) {
@@ -147,11 +196,7 @@ impl<T: Lanes> Slopes<T> {
                     *sum += slope * x;
                 }
             }
-            if space.decays_features {
-                log_decay[i * n..][..n].copy_from_slice(sum);
-            } else {
-                log_decay[i] = total(sum, |x| x);
-            }
+            log_decay[i * n..][..n].copy_from_slice(sum);
         }
     }
 
