@@ -1,6 +1,7 @@
 //! Attention masks: padding, segments of packed sequences, and additive masks.
 
 use candle_core::{DType, Device, Result, Tensor, bail};
+use tealight_ops::Tokens;
 
 /// The masks of one call of an attention layer. Causality is not among them: a layer is built causal.
 #[derive(Clone, Debug, Default)]
@@ -94,6 +95,17 @@ impl Mask {
             bail!("segments were given to an attention that has no scores to keep them apart by")
         }
         Ok(self.key_padding_mask())
+    }
+
+    /// The padding and the segments, for a recurrence, which has no scores.
+    ///
+    /// # Errors
+    /// If there is an additive mask.
+    pub(crate) fn tokens(&self) -> Result<Tokens<'_>> {
+        if self.attn_mask.is_some() {
+            bail!("an attn_mask was given to an attention that has no scores to add it to")
+        }
+        Ok(Tokens { key_padding_mask: self.key_padding_mask(), segments: self.segments() })
     }
 
     /// Refuses segments, for cross-attention.

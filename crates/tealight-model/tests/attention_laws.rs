@@ -11,6 +11,7 @@ use candle_core::{DType, Result, Tensor};
 use common::{normal, values};
 use differences::checked_gradients;
 use serde::{Deserialize, Serialize};
+use tealight_model::attention::recurrent::state::State;
 use tealight_model::attention::{AttentionConfig, AttentionCost, RowSum, decoding};
 use tealight_model::init::InitConfig;
 use tealight_model::position::{AttentionNeeds, PositionConfig, PositionSpec, ScoreBias};
@@ -266,8 +267,9 @@ impl Layer {
         let parameters = self.store.tensors();
         let weight = |name: &str| parameters.get(&format!("attention.{name}.weight"));
         let (Some(query), Some(key)) = (weight("query"), weight("key")) else { return Ok(1.) };
-        if query.dims() != key.dims() {
-            return Ok(1.); // The keys are not compared with queries.
+        let width = N_HEADS * self.head_dim;
+        if query.dims() != key.dims() || query.dim(0)? != width {
+            return Ok(1.); // The keys are not compared with queries, or have another width.
         }
         let heads = |x: &Tensor, weight: &Tensor| {
             let (batch, len, _d_model) = x.dims3()?;
@@ -726,6 +728,58 @@ fn select_continues_a_row_from_the_state_of_another() -> Result<()> {
         let whole = layer.forward(&Call { x, memory, masking: Masking::None }, Mode::Eval)?;
         assert_close(&layer.label, &y, &whole.narrow(1, 2, 1)?)?;
     }
+    Ok(())
+}
+
+fn resumed(layer: &Layer, x: &Tensor, mask: &Mask, past: &mut State) -> Result<Option<Tensor>> {
+    layer.attention.resume(&AttentionInput { x, memory: None, mask, mode: Mode::Eval }, past)
+}
+
+fn assert_same_state(label: &str, a: &State, b: &State) -> Result<()> {
+    let names = |state: &State| state.tensors().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(names(a), names(b), "{label}");
+    a.tensors().zip(b.tensors()).try_for_each(|((_, a), (_, b))| assert_close(label, a, b))
+}
+
+#[test]
+fn a_layer_with_a_state_goes_on_from_it_and_passes_over_padding() -> Result<()> {
+    let mut n_layers = 0;
+    for layer in layers(DType::F64)?.iter().filter(|layer| layer.reads == Reads::Past) {
+        let call = layer.call((MAX_SEQ_LEN, MAX_SEQ_LEN), Masking::None)?;
+        let (x, none, label) = (&call.x, Mask::none(), layer.label.as_str());
+        let mut last = State::default();
+        let Some(whole) = resumed(layer, x, &none, &mut last)? else { continue };
+        n_layers += 1;
+        assert_close(label, &whole, &layer.forward(&call, Mode::Eval)?)?;
+        for at in 1..MAX_SEQ_LEN {
+            let mut past = State::default();
+            let parts = [(0, at), (at, MAX_SEQ_LEN - at)].map(|(from, len)| {
+                let y = resumed(layer, &x.narrow(1, from, len)?, &none, &mut past)?;
+                Ok(y.expect("a state"))
+            });
+            let parts = parts.into_iter().collect::<Result<Vec<_>>>()?;
+            assert_close(label, &Tensor::cat(&parts, 1)?, &whole)?;
+            assert_same_state(label, &past, &last)?;
+        }
+        // Two positions of padding before, in the middle and after.
+        let noise = (normal(23, &[BATCH, 2, layer.d_model], DType::F64)? * 100.)?;
+        for at in [0, 2, 5] {
+            let (before, after) = (x.narrow(1, 0, at)?, x.narrow(1, at, 5 - at)?);
+            let parts = [&before, &noise, &after];
+            let parts: Vec<_> = parts.into_iter().filter(|x| x.elem_count() > 0).collect();
+            let padded = Tensor::cat(&parts, 1)?;
+            let flags = (0..BATCH * 7).map(|i| u8::from((at..at + 2).contains(&(i % 7))));
+            let flags = Tensor::from_vec(flags.collect(), (BATCH, 7), device())?;
+            let mask = Mask::none().with_key_padding_mask(&flags)?;
+            let (mut alone, mut past) = (State::default(), State::default());
+            let expected = resumed(layer, &x.narrow(1, 0, 5)?, &none, &mut alone)?;
+            let y = resumed(layer, &padded, &mask, &mut past)?.expect("a state");
+            let y = Tensor::cat(&[y.narrow(1, 0, at)?, y.narrow(1, at + 2, 5 - at)?], 1)?;
+            assert_close(label, &y, &expected.expect("a state"))?;
+            assert_same_state(label, &past, &alone)?;
+        }
+    }
+    assert!(n_layers > 0);
     Ok(())
 }
 

@@ -41,9 +41,30 @@ fn positions_that_act_on_scores_are_refused_by_key() {
 
 #[test]
 fn recurrent_kinds_are_refused_unless_causal() {
-    for kind in ["rwkv", "retention"] {
+    let on_the_rule =
+        ["gated_deltanet", "deltanet", "mamba2", "kda", "gla", "hgrn2", "gdn2", "lightning"];
+    for kind in ["rwkv", "retention"].into_iter().chain(on_the_rule) {
         let config = ModelConfig { causal: false, ..config(kind) };
         assert_eq!(refused(&config), ["model.attention.kind", "model.causal"]);
+    }
+}
+
+#[test]
+fn settings_of_recurrences_out_of_range_are_refused_by_key() {
+    for (settings, key) in [
+        ("kind = 'gated_deltanet'\nexpand_k = 0.33", "expand_k"),
+        ("kind = 'gated_deltanet'\nn_householder = 0", "n_householder"),
+        ("kind = 'gated_deltanet'\nn_key_heads = 2", "n_key_heads"),
+        ("kind = 'deltanet'\nexpand_v = -1.0", "expand_v"),
+        ("kind = 'kda'\nrank = 0", "rank"),
+        ("kind = 'kda'\nlower_bound = 0.5", "lower_bound"),
+        ("kind = 'gla'\nexpand_k = nan", "expand_k"),
+        ("kind = 'mamba2'\nd_state = 0", "d_state"),
+        ("kind = 'mamba2'\nn_groups = 4", "n_groups"),
+    ] {
+        let attention: AttentionConfig = toml::from_str(settings).expect(settings);
+        let config = ModelConfig { attention, ..config("deltanet") };
+        assert_eq!(refused(&config), [format!("model.attention.{key}")], "{settings}");
     }
 }
 

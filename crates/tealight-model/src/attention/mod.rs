@@ -11,15 +11,24 @@ pub mod aft_local;
 pub mod aft_simple;
 mod cache;
 pub mod decoding;
+pub mod deltanet;
 pub mod dense;
 pub mod entmax15;
 mod gate;
+pub mod gated_deltanet;
+pub mod gdn2;
+pub mod gla;
+pub mod hgrn2;
+pub mod kda;
+pub mod lightning;
 pub mod linear;
 pub mod local;
+pub mod mamba2;
 pub mod nystrom;
 pub(crate) mod onnx;
 pub mod performer;
 pub(crate) mod projection;
+pub mod recurrent;
 pub mod reduces_to;
 pub mod retention;
 mod running_mean;
@@ -49,6 +58,7 @@ use crate::mask::Mask;
 use crate::mode::Mode;
 use crate::onnx_graph::{OnnxError, OnnxResult, Value};
 use onnx::{Layer, Output};
+use recurrent::state::State;
 
 choice! {
     /// `[model.attention]`: how a position reads from the others.
@@ -83,6 +93,22 @@ choice! {
         "rwkv" => Rwkv(rwkv::Config),
         /// Linear attention that fades with the distance, in O(T) time (Sun et al. 2023).
         "retention" => Retention(retention::Config),
+        /// A state that fades, and of which keys are rewritten, in O(T) time (Yang et al. 2024).
+        "gated_deltanet" => GatedDeltaNet(gated_deltanet::Config),
+        /// A state of which keys are rewritten, in O(T) time (Schlag et al. 2021; Yang et al. 2024).
+        "deltanet" => DeltaNet(deltanet::Config),
+        /// A state space model with a decay for each head, in O(T) time (Dao & Gu 2024).
+        "mamba2" => Mamba2(mamba2::Config),
+        /// The delta rule with a decay for each feature, in O(T) time (Kimi Team 2025).
+        "kda" => Kda(kda::Config),
+        /// Linear attention with a decay for each feature, in O(T) time (Yang et al. 2023).
+        "gla" => Gla(gla::Config),
+        /// Forget gates with lower bounds and a state of outer products, in O(T) time (Qin et al. 2024).
+        "hgrn2" => Hgrn2(hgrn2::Config),
+        /// The delta rule with gates for each feature that erases and writes, in O(T) time (2026).
+        "gdn2" => Gdn2(gdn2::Config),
+        /// Linear attention with constant decays by head and layer, in O(T) time (Qin et al. 2023).
+        "lightning" => Lightning(lightning::Config),
     }
 }
 
@@ -220,6 +246,12 @@ pub trait Attention: fmt::Debug + Send + Sync {
     /// Further matrices to plot, by name: `(batch or 1, n_maps, rows, columns)`.
     fn factors(&self, _input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
         Ok(Vec::new())
+    }
+
+    /// [`Self::forward`] that goes on from what earlier calls left in `past`, and leaves there what the next one needs.
+    /// `None`: the layer has no state of constant size, or none that takes masks.
+    fn resume(&self, _input: &AttentionInput<'_>, _past: &mut State) -> Result<Option<Tensor>> {
+        Ok(None)
     }
 
     /// The state for decoding position by position, before the first one. `None`: the layer has no such

@@ -14,6 +14,8 @@
 //! | norm weight, bias | 1, 0 | 1, 0 |
 //! | relative bias (T5) | N(0, 1/√d_model) | the same |
 //! | RWKV mixing, decay, bonus | U(0, 1), U(−5, 3), U(ln 0.3 ± ½) | the same |
+//! | short convolution before a recurrence | U(±1/√size) | the same |
+//! | rate and step of a decay (`a_log`, `dt_bias`) | see the kind of attention | the same |
 //!
 //! The second argument of N is the standard deviation. `fan_in` draws weights as `PyTorch`'s
 //! `nn.Linear` does; `normal` with std = 0.02 is BERT's initialisation, and GPT-2's with
@@ -96,6 +98,14 @@ impl Initializer {
                 Init::Uniform { lo: -bound, up: bound }
             }
             InitConfig::Normal(Normal { std, .. }) => normal(std),
+        }
+    }
+
+    /// [`Self::weight`] of a map that the authors of its kind draw as `theirs`, which `fan_in` stands back for.
+    pub(crate) fn weight_or(&self, fan_in: usize, theirs: Init) -> Init {
+        match self.config {
+            InitConfig::FanIn(_) => theirs,
+            InitConfig::Normal(_) => self.weight(fan_in),
         }
     }
 

@@ -10,6 +10,7 @@
 pub mod init;
 pub mod pattern;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -187,7 +188,11 @@ impl ParamStore {
     fn draw(&self, shape: &Shape, name: &str, init: Init) -> Result<Tensor> {
         let stream = self.stream.fork_name(name);
         let indices = 0..shape.elem_count() as u64;
+        let drawn: Option<Vec<f64>> = DRAWN.with_borrow(|value| {
+            value.as_ref().map(|value| indices.clone().map(|i| value(&stream, i)).collect())
+        });
         let values: Vec<f64> = match init {
+            _ if drawn.is_some() => drawn.unwrap_or_default(),
             Init::Const(value) => indices.map(|_| value).collect(),
             Init::Randn { mean, stdev } => {
                 indices.map(|i| mean + stdev * stream.normal(i)).collect()
@@ -202,6 +207,28 @@ impl ParamStore {
         // Rounded on the CPU, so that initial values are identical on every device.
         Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(self.dtype)?.to_device(&self.device)
     }
+}
+
+thread_local! {
+    /// How the parameter that is being requested is drawn, if [`Init`] cannot express it.
+    static DRAWN: RefCell<Option<Box<Draw>>> = const { RefCell::new(None) };
+}
+
+/// The initial value of an element by its index.
+type Draw = dyn Fn(&Stream, u64) -> f64;
+
+/// The parameter `name`, whose initial value of element i is `value(stream, i)`: for distributions that Candle's [`Init`],
+/// which builders pass on, does not have.
+pub(crate) fn get_drawn(
+    vb: &VarBuilder<'_>,
+    shape: impl Into<Shape>,
+    name: &str,
+    value: impl Fn(&Stream, u64) -> f64 + 'static,
+) -> Result<Tensor> {
+    DRAWN.set(Some(Box::new(value)));
+    let parameter = vb.get_with_hints(shape, name, Init::Const(0.));
+    DRAWN.take();
+    parameter
 }
 
 /// A builder over existing `tensors`, for inference: models record no graph. Tensors are converted to

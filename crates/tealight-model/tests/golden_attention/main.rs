@@ -1,8 +1,8 @@
 //! Every kind of attention against records of its formula, in f64 and f32: outputs, weights, gradients.
 //!
 //! The records are in `tests/golden/attention`, or in `TEALIGHT_GOLDEN_DIR`.
-//! `scripts/reference/gen_attention.py` writes them: outputs from numpy loops over the formulas,
-//! gradients from torch. The test fails if a case or a tensor of the records is not compared, or if
+//! `scripts/reference/gen_attention.py` writes them, but for `recurrent`: outputs from numpy loops over the formulas,
+//! gradients from torch. Those of `recurrent` are from a program of torch that goes token by token. The test fails if a case or a tensor of the records is not compared, or if
 //! a kind of attention has no record.
 
 mod aft;
@@ -14,6 +14,7 @@ mod local;
 mod mask;
 mod nystrom;
 mod record;
+mod recurrent;
 mod retention;
 mod rwkv;
 mod sinusoidal;
@@ -43,6 +44,13 @@ fn check(case: &Case<'_>) -> Result<()> {
         "entmax15" => entmax::check(case),
         "entmax15_rows" => entmax::check_rows(case),
         "local" => local::check(case),
+        "gated_delta_rule" | "linear_sum" | "simple_gla" | "gla" | "hgrn2" | "ssd" | "delta"
+        | "gated_delta" | "kda" | "gdn2" | "rwkv7" | "delta_product" | "lightning" => {
+            recurrent::check_rule(case)
+        }
+        "gated_deltanet_layer" | "deltanet_layer" | "kda_layer" | "mamba2_layer" | "gla_layer" => {
+            recurrent::check_layer(case)
+        }
         "linear" | "performer" => linear::check(case),
         "wkv" | "wkv_gated" => rwkv::check_wkv(case),
         "rwkv" => rwkv::check(case),
@@ -71,7 +79,7 @@ fn kind(case: &Description) -> &str {
         (_, Some(distribution)) => distribution,
         ("scaled_dot" | "dot" | "general" | "additive", None) => "softmax",
         ("retention_gated", None) => "retention",
-        (op, None) => op,
+        (op, None) => op.strip_suffix("_layer").unwrap_or(op),
     }
 }
 

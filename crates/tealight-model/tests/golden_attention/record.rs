@@ -11,7 +11,8 @@ use tealight_ops::backward;
 use tealight_ops::testing::device;
 
 /// The file names of records, without their endings, and the number of cases in each.
-const FILES: [(&str, usize); 2] = [("attention", 104), ("sparse_local_linear", 168)];
+const FILES: [(&str, usize); 3] =
+    [("attention", 104), ("sparse_local_linear", 168), ("recurrent", 129)];
 
 /// A folder of records: descriptions and tensors.
 pub(crate) struct Record {
@@ -64,6 +65,32 @@ pub(crate) struct Description {
     _segments: Option<Vec<[usize; 2]>>,
     #[serde(rename = "conv_kernel")]
     _conv_kernel: Option<usize>,
+    /// Sizes and settings of recurrent layers.
+    pub(crate) n_heads: Option<usize>,
+    pub(crate) n_value_heads: Option<usize>,
+    pub(crate) d_key: Option<usize>,
+    pub(crate) d_value: Option<usize>,
+    pub(crate) head_dim: Option<usize>,
+    pub(crate) d_state: Option<usize>,
+    pub(crate) n_groups: Option<usize>,
+    pub(crate) beta_scale: Option<f64>,
+    pub(crate) lower_bound: Option<f64>,
+    /// Constants of the layers.
+    #[serde(rename = "conv_width")]
+    _conv_width: Option<usize>,
+    #[serde(rename = "l2_epsilon")]
+    _l2_epsilon: Option<f64>,
+    #[serde(rename = "gate_logit_normalizer")]
+    _gate_logit_normalizer: Option<f64>,
+    /// The decay of a rule: `scalar`, `vector` or none.
+    #[serde(rename = "decay")]
+    _decay: Option<String>,
+    #[serde(rename = "maps_to")]
+    _maps_to: String,
+    #[serde(rename = "parameters")]
+    _parameters: Vec<String>,
+    #[serde(rename = "results")]
+    _results: Vec<String>,
     /// The tensors with a gradient.
     inputs: Vec<String>,
     #[serde(rename = "const")]
@@ -243,14 +270,29 @@ impl Case<'_> {
         &self,
         f: impl Fn(&Inputs) -> Result<Tensor>,
     ) -> Result<()> {
+        self.compare_results_with_gradients(|x| Ok(vec![("out".to_owned(), f(x)?)]))
+    }
+
+    /// Compares the results of `f` by their names, and for each input the gradient of Σ result ⊙ gout over the results
+    /// that have a recorded gradient.
+    pub(crate) fn compare_results_with_gradients(
+        &self,
+        f: impl Fn(&Inputs) -> Result<Vec<(String, Tensor)>>,
+    ) -> Result<()> {
         let mut variables = BTreeMap::new();
         for name in &self.description.inputs {
             variables.insert(name.clone(), Var::from_tensor(&self.tensor(name))?);
         }
         let tensors = variables.iter().map(|(name, var)| (name.clone(), var.as_tensor().clone()));
-        let output = f(&Inputs(tensors.collect()))?;
-        self.compare("out", &output)?;
-        let loss = (output * self.tensor("gout"))?.sum_all()?;
+        let mut losses = Vec::new();
+        for (name, result) in f(&Inputs(tensors.collect()))? {
+            self.compare(&name, &result)?;
+            let gradient = if name == "out" { "gout".to_owned() } else { format!("gout_{name}") };
+            if self.has(&gradient) {
+                losses.push((result * self.tensor(&gradient))?.sum_all()?);
+            }
+        }
+        let loss = Tensor::stack(&losses, 0)?.sum_all()?;
         let named = variables.iter().map(|(name, var)| (name.as_str(), var.as_tensor()));
         for (name, gradient) in backward(&loss, named)?.iter() {
             match gradient {

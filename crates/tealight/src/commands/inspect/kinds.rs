@@ -45,6 +45,7 @@ const HEADINGS: &[&str] = &[
     "[model.attention] kind",
     "[model.attention] score",
     "[model.attention] rule (thresholded)",
+    "[model.attention] output_gate (gated_deltanet)",
     "[model.position] kind",
     "[model.position] layout (sinusoidal)",
     "[model.position] layout (rotary)",
