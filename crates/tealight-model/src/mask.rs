@@ -1,6 +1,6 @@
 //! Attention masks: padding, segments of packed sequences, and additive masks.
 
-use candle_core::{DType, Device, Result, Tensor, bail};
+use candle_core::{D, DType, Device, Result, Tensor, bail};
 use tealight_ops::Tokens;
 
 /// The masks of one call of an attention layer. Causality is not among them: a layer is built causal.
@@ -128,18 +128,26 @@ impl Mask {
 
     /// Adds all masks to `scores (batch, n_heads, q_len, kv_len)`; masked ones become `-inf`.
     pub fn apply(&self, scores: &Tensor) -> Result<Tensor> {
+        self.apply_to_rows(scores, 0)
+    }
+
+    /// The same for scores of some queries, the first of which is `first`, and of the first keys: masks may be of more.
+    pub(crate) fn apply_to_rows(&self, scores: &Tensor, first: usize) -> Result<Tensor> {
+        let (batch, _n_heads, q_len, kv_len) = scores.dims4()?;
         let mut scores = scores.clone();
         if let Some(attn_mask) = &self.attn_mask {
-            scores = scores.broadcast_add(&attn_mask.to_dtype(scores.dtype())?)?;
+            let rows = attn_mask.narrow(D::Minus2, first, q_len)?.narrow(D::Minus1, 0, kv_len)?;
+            scores = scores.broadcast_add(&rows.to_dtype(scores.dtype())?)?;
         }
         if let Some(padding) = &self.key_padding_mask {
-            let (batch, kv_len) = padding.dims2()?;
-            let padding = drop_where(padding, scores.dtype())?;
+            let padding = drop_where(&padding.narrow(1, 0, kv_len)?, scores.dtype())?;
             scores = scores.broadcast_add(&padding.reshape((batch, 1, 1, kv_len))?)?;
         }
         if let Some(segments) = &self.segments {
-            let other = segments.unsqueeze(2)?.broadcast_ne(&segments.unsqueeze(1)?)?;
-            let other = drop_where(&other, scores.dtype())?; // (batch, seq_len, seq_len)
+            let of_queries = segments.narrow(1, first, q_len)?.unsqueeze(2)?;
+            let of_keys = segments.narrow(1, 0, kv_len)?.unsqueeze(1)?;
+            let other = of_queries.broadcast_ne(&of_keys)?;
+            let other = drop_where(&other, scores.dtype())?; // (batch, q_len, kv_len)
             scores = scores.broadcast_add(&other.unsqueeze(1)?)?;
         }
         Ok(scores)

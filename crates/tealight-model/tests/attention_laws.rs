@@ -28,8 +28,19 @@ const BATCH: usize = 2;
 const Q_LEN: usize = 5;
 const MAX_SEQ_LEN: usize = 7;
 const N_HEADS: usize = 3;
-/// d_model and head_dim: 3 × 11; and 3 × 10 for layers that need an even head_dim.
-const WIDTHS: [[usize; 2]; 2] = [[33, 11], [30, 10]];
+/// d_model and head_dim: 3 × 11; 3 × 10 for layers that need an even head_dim, and 3 × 12 for an even half of it.
+const WIDTHS: [[usize; 2]; 3] = [[33, 11], [30, 10], [36, 12]];
+/// Settings beside the defaults under which a layer is another one.
+const VARIANTS: &[&str] = &[
+    "kind = \"softmax\"\nsink = \"learnt\"\noutput_gate = \"elementwise\"",
+    "kind = \"local\"\nwindow = 3\nsink = \"one\"\noutput_gate = \"headwise\"",
+    "kind = \"forgetting\"\npro = true",
+    "kind = \"linear\"\nfeature_map = \"taylor\"\nfeature_dim = 3",
+    "kind = \"gmlp\"\nwidth = 13",
+    "kind = \"bigbird\"\nblock = 2\nn_random = 1",
+    "kind = \"longformer\"\nwindow = 2\nn_global = 2",
+    "kind = \"mla\"\nd_latent = 13\nd_query_latent = 17\nd_nope = 5\nd_value = 7",
+];
 /// Heads whose total width is not d_model, for layers that support it.
 const FREE_WIDTHS: [[usize; 2]; 1] = [[31, 14]];
 const DROPOUT: f64 = 0.3;
@@ -128,8 +139,7 @@ impl Layer {
         [d_model, head_dim]: [usize; 2],
         dtype: DType,
     ) -> std::result::Result<Self, BuildError> {
-        let label =
-            format!("{}, {reads:?}, {}, {d_model}, {head_dim}", config.kind(), position.kind());
+        let label = format!("{config:?}, {reads:?}, {}, {d_model}, {head_dim}", position.kind());
         let store = ParamStore::new(17, dtype, device());
         let causal = reads == Reads::Past;
         let spec = PositionSpec {
@@ -274,7 +284,7 @@ impl Layer {
         let heads = |x: &Tensor, weight: &Tensor| {
             let (batch, len, _d_model) = x.dims3()?;
             let x = x.broadcast_matmul(&weight.t()?)?;
-            x.reshape((batch, len, N_HEADS, self.head_dim))?.transpose(1, 2)?.contiguous()
+            x.reshape((batch, len, N_HEADS, ()))?.transpose(1, 2)?.contiguous()
         };
         let query = heads(&call.x, query)?;
         let key = heads(call.memory.as_ref().unwrap_or(&call.x), key)?;
@@ -287,8 +297,9 @@ impl Layer {
 /// Every layer that can be built, in `dtype`.
 fn layers(dtype: DType) -> Result<Vec<Layer>> {
     let mut layers = Vec::new();
-    for kind in AttentionConfig::KINDS {
-        let Some(config) = AttentionConfig::default_of(kind.name) else { continue };
+    let kinds = AttentionConfig::KINDS.iter().map(|kind| format!("kind = \"{}\"", kind.name));
+    for settings in kinds.chain(VARIANTS.iter().map(ToString::to_string)) {
+        let config: AttentionConfig = toml::from_str(&settings).unwrap();
         let n_before = layers.len();
         for reads in [Reads::Everything, Reads::Past, Reads::Memory] {
             for position in positions(reads)? {
@@ -297,7 +308,7 @@ fn layers(dtype: DType) -> Result<Vec<Layer>> {
             let none = PositionConfig::None;
             layers.extend(buildable(&config, reads, &none, &FREE_WIDTHS, dtype)?);
         }
-        assert!(layers.len() > n_before, "no layer of kind `{}` can be built", kind.name);
+        assert!(layers.len() > n_before, "no layer of {settings} can be built");
     }
     Ok(layers)
 }

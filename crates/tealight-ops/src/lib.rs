@@ -64,10 +64,10 @@ pub use backend::{allocator, cuda_graph, device, profile, reference_ops, threads
 pub use ops::reach::Reach;
 pub use ops::tokens::Tokens;
 pub use ops::{
-    activation, aft, attention, broadcast, convolution, cross_entropy, depthwise_convolution,
-    dropout, embedding, entmax, gate, gated_delta_rule, linear, linear_attention,
-    linear_cross_entropy, matmul, max_pool, mean, mlp, norm, nystrom, patches, residual, retention,
-    rotary, short_convolution, softmax, softplus, stochastic_depth, swap_axes, truncated_softmax,
-    wkv,
+    activation, aft, attention, block_sparse_attention, broadcast, convolution, cross_entropy,
+    depthwise_convolution, dropout, embedding, entmax, gate, gated_delta_rule, linear,
+    linear_attention, linear_cross_entropy, matmul, max_pool, mean, mlp, norm, nystrom, patches,
+    residual, retention, rotary, short_convolution, softmax, softplus, stick_breaking,
+    stochastic_depth, swap_axes, truncated_softmax, wkv,
 };
 pub use optimizers::{adafactor, adamw, half_precision, lamb, lion, muon, sgd};

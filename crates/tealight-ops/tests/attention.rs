@@ -35,6 +35,9 @@ struct Case {
     padding: Tensor,
     bias: Tensor,
     head_bias: Tensor,
+    sink: Tensor,
+    /// With a wall in the middle, behind which nothing is remembered.
+    log_forget: Tensor,
     /// Of keys: rising in the first example, and in disorder in the others.
     segments: Tensor,
 }
@@ -50,7 +53,15 @@ impl Case {
             (_, key) => (key * 7 % 3) as u32,
         };
         let segments = (0..batch * kv_len).map(segment).collect::<Vec<_>>();
+        let forget = values(&normal(5, &[batch, n_heads, kv_len], DType::F64)?)?;
+        let forget = forget.into_iter().enumerate().map(|(i, x)| match i % kv_len {
+            key if key > 0 && key == kv_len / 2 => -1e4,
+            _ => -x.abs() / 10.,
+        });
+        let forget = Tensor::from_vec(forget.collect(), (batch, n_heads, kv_len), device())?;
         Ok(Self {
+            sink: (normal(6, &[n_heads], dtype)? * 2.)?,
+            log_forget: forget.to_dtype(dtype)?,
             segments: Tensor::from_vec(segments, (batch, kv_len), device())?,
             operands: [
                 (normal(0, &[batch, n_heads, q_len, head_dim], dtype)? * 1.5)?,
@@ -93,6 +104,13 @@ impl Case {
             let everything = Options { segments, ..all[9] };
             all.extend([Options { segments, ..plain }, everything]);
         }
+        let (sink, log_forget) = (Some(&self.sink), Some(&self.log_forget));
+        all.extend([Options { sink, ..plain }, Options { sink, ..all[9] }]);
+        if query.dims()[2] <= key.dims()[2] {
+            let forgets = Options { log_forget, causal: true, ..plain };
+            let last = all[all.len() - 3]; // with segments, if there are any
+            all.extend([forgets, Options { sink, log_forget, causal: true, ..last }]);
+        }
         all
     }
 }
@@ -110,13 +128,24 @@ fn assert_close(name: &str, actual: &Tensor, expected: &Tensor, tolerance: f64) 
 
 type Op = fn(&Tensor, &Tensor, &Tensor, &Options<'_>) -> Result<Tensor>;
 
-/// The value, and the gradients of query, key and value, and of the additive mask if it is to be learnt.
+/// The value, and the gradients of query, key and value, of the additive mask if it is to be learnt, of the sink and
+/// of the logarithms of the gates.
 fn gradients(op: Op, case: &Case, options: &Options<'_>, learnt: bool) -> Result<Vec<Tensor>> {
     let mut inputs = case.operands.to_vec();
-    inputs.extend(options.attn_mask.filter(|_| learnt).cloned());
+    let mut place = |x: Option<&Tensor>| {
+        inputs.extend(x.cloned());
+        x.map(|_| inputs.len() - 1)
+    };
+    let places = (
+        place(options.attn_mask.filter(|_| learnt)),
+        place(options.sink),
+        place(options.log_forget),
+    );
     let op = |x: &[Tensor]| {
-        let attn_mask = x.get(3).or(options.attn_mask);
-        op(&x[0], &x[1], &x[2], &Options { attn_mask, ..*options })
+        let [attn_mask, sink, log_forget] =
+            [places.0, places.1, places.2].map(|place| place.map(|at| &x[at]));
+        let attn_mask = attn_mask.or(options.attn_mask);
+        op(&x[0], &x[1], &x[2], &Options { attn_mask, sink, log_forget, ..*options })
     };
     let (value, mut all) = differentiate(&op, &inputs)?;
     all.insert(0, value);
@@ -231,10 +260,13 @@ fn the_number_of_threads_does_not_show() -> Result<()> {
     for (sizes, learnt) in
         [([3, 6, 2, 65, 129, 33, 19], true), ([1, 2, 1, 300, 300, 64, 64], false)]
     {
-        let with = |n_threads| threads::with(n_threads, || bits(sizes, 9, learnt));
-        let one = with(1)?;
-        assert!(one == with(2)?, "{sizes:?}");
-        assert!(one == with(5)?, "{sizes:?}");
+        let n_options = Case::new(sizes, DType::F32)?.options().len();
+        for options in [9, n_options - 1] {
+            let with = |n_threads| threads::with(n_threads, || bits(sizes, options, learnt));
+            let one = with(1)?;
+            assert!(one == with(2)?, "{sizes:?}");
+            assert!(one == with(5)?, "{sizes:?}");
+        }
     }
     Ok(())
 }
@@ -341,7 +373,8 @@ fn the_weights_are_those_that_are_used() -> Result<()> {
         let output = weights.matmul(&value_of_heads.reshape((2, 6, 13, 3))?)?;
         assert_close("weights", &output, &attention(query, key, value, options)?, 1e-12)?;
         let sums = values(&weights.sum(D::Minus1)?)?;
-        assert!(sums.iter().all(|&sum| sum == 0. || (sum - 1.).abs() < 1e-12), "{sums:?}");
+        let is_one = |sum: f64| (sum - 1.).abs() < 1e-12 || options.sink.is_some() && sum < 1.;
+        assert!(sums.iter().all(|&sum| sum == 0. || is_one(sum)), "{sums:?}");
     }
     Ok(())
 }
@@ -401,6 +434,11 @@ fn what_does_not_fit_is_refused() -> Result<()> {
         "F32, expected u8",
     );
     refused(with(Options { segments: Some(&case.segments), ..plain }), "7 queries and 13 keys");
+    refused(with(Options { sink: Some(&flags), ..plain }), "expected floats of shape [6]");
+    let log_forget = Some(&case.log_forget);
+    refused(with(Options { log_forget, ..plain }), "log_forget is for causal attention");
+    let forgets = Options { log_forget, causal: true, ..plain };
+    refused(attention(query, query, query, &forgets), "expected floats of shape [2, 6, 7]");
     let of_query =
         |segments: Option<&Tensor>| attention(query, query, query, &Options { segments, ..plain });
     refused(of_query(Some(&case.segments)), "[2, 13], expected [2, 7]");
@@ -460,6 +498,23 @@ fn scales_worked_by_hand() -> Result<()> {
         assert_by_hand("scale", [&query, &key, &value], &options, &[expected])?;
     }
     Ok(())
+}
+
+/// A sink of ln 4 beside scores of ln 3 and 0 leaves weights of 3/8 and 1/8; gates of 1/3 and 1 make them 1/6 each.
+#[test]
+fn sinks_and_gates_worked_by_hand() -> Result<()> {
+    let query = Tensor::ones((1, 1, 1, 1), DType::F64, device())?;
+    let key = Tensor::new(&[[[[3_f64.ln()], [0.]]]], device())?;
+    let value = Tensor::new(&[[[[8_f64], [24.]]]], device())?;
+    let operands = [&query, &key, &value];
+    let sink = Tensor::new(&[4_f64.ln()], device())?;
+    let options = Options { sink: Some(&sink), ..Options::default() };
+    assert_by_hand("sink", operands, &options, &[6.])?;
+    // The gate of the first key has no effect: the weight of a key falls by the gates after it.
+    let log_forget = Tensor::new(&[[[-5_f64, -(3_f64.ln())]]], device())?;
+    let forgets = Options { log_forget: Some(&log_forget), causal: true, ..options };
+    assert_by_hand("gates", operands, &Options { sink: None, ..forgets }, &[16.])?;
+    assert_by_hand("gates and sink", operands, &forgets, &[32. / 6.])
 }
 
 /// Query heads 0 and 1 read the first head of keys and values, 2 and 3 the second.

@@ -296,7 +296,14 @@ fn attention_has_its_gradient() -> Result<()> {
         let options = Options { causal: true, attn_mask: Some(&x[3]), ..plain };
         attention(&x[0], &x[1], &x[2], &options)
     };
-    check("causal, with a bias", op, &inputs)
+    check("causal, with a bias", op, &inputs)?;
+    let [query, key, value, _bias] = inputs;
+    let inputs = [query, key, value, random(4, &[4])?, random(5, &[2, 4, 7])?];
+    let op: Op = &|x| {
+        let (sink, log_forget) = (Some(&x[3]), Some(&x[4]));
+        attention(&x[0], &x[1], &x[2], &Options { causal: true, sink, log_forget, ..plain })
+    };
+    check("with sinks and gates", op, &inputs)
 }
 
 #[test]

@@ -75,6 +75,13 @@ fn attention_in_bf16_is_near_the_definition() -> Result<()> {
             Options { key_padding_mask: Some(&padding), dropout, ..plain },
             Options { attn_mask: Some(&bias), causal: true, window: Some(50), ..plain },
         ];
+        let sink = normal(5, &[n_heads], DType::F32)?;
+        all.push(Options { sink: Some(&sink), key_padding_mask: Some(&padding), ..plain });
+        let log_forget = (normal(6, &[batch, n_heads, kv_len], DType::F32)?.abs()? * -0.1)?;
+        if q_len <= kv_len {
+            let forgets = Options { log_forget: Some(&log_forget), causal: true, ..plain };
+            all.extend([forgets, Options { sink: Some(&sink), dropout, ..forgets }]);
+        }
         if q_len == kv_len {
             all.push(Options { segments: Some(&segments), ..plain });
         }

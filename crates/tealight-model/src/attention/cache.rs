@@ -1,4 +1,5 @@
-//! Decoding with cached keys and values, for layers whose queries read them one by one.
+//! Decoding with a cache of what queries read of each position, such as keys and values, for layers whose queries read
+//! positions one by one.
 //!
 //! A step projects only the new positions: O(T) time, where computing everything again takes O(T²). The
 //! keys and values of a memory are projected once. A layer with a window caches only the keys that the
@@ -7,57 +8,64 @@
 use candle_core::{D, Result, Tensor};
 
 use super::decoding::select_rows;
-use super::projection::Projection;
 use super::{BoxState, DecodingState, Memory, Reads};
-use crate::layers::linear::Linear;
 use crate::mask::Mask;
 use crate::mode::Mode;
 
-/// A layer that can decode with cached keys and values.
-pub(super) trait KeyValueLayer: std::fmt::Debug + Send + Sync {
-    /// The linear maps around the attention.
-    fn maps(&self) -> LinearMaps<'_>;
+/// A layer that can decode with a cache.
+pub(super) trait CachedLayer: std::fmt::Debug + Send + Sync {
+    /// Which positions it reads.
+    fn reads(&self) -> Reads;
 
-    /// The attention without its linear maps: query `(batch, q_len, n_heads, head_dim)`, key and value
-    /// `(batch, kv_len, n_kv_heads, head_dim)`, query and key rotated → all heads concatenated, `(batch, q_len,
-    /// n_heads·head_dim)`. The last query of a causal layer is at the position of the last key.
-    fn attend(&self, qkv: &[Tensor; 3], mask: &Mask, mode: Mode) -> Result<Tensor>;
-}
+    /// How many positions one reads at most, its own included; `None`: all.
+    fn window(&self) -> Option<usize> {
+        None
+    }
 
-/// The linear maps around an attention, and which keys it reads.
-#[derive(Debug)]
-pub(super) struct LinearMaps<'a> {
-    /// Into queries, keys and values.
-    pub(super) projection: &'a Projection,
-    /// Back into the residual stream.
-    pub(super) output: &'a Linear,
-    /// How many keys a position reads at most, its own included; `None`: all.
-    pub(super) window: Option<usize>,
+    /// The queries of `x (batch, q_len, d_model)`, whose first position is `start`.
+    fn queries(&self, x: &Tensor, start: usize) -> Result<Tensor>;
+
+    /// What queries read of `source (batch, len, d_model)`, whose first position is `start`: tensors `(batch, len, ..)`.
+    /// `carried` is what it needs of the positions before `start` besides; empty if there are none.
+    fn cached(
+        &self,
+        source: &Tensor,
+        start: usize,
+        carried: &mut Vec<Tensor>,
+    ) -> Result<Vec<Tensor>>;
+
+    /// The attention without its maps → all heads concatenated, `(batch, q_len, width)`. The last query of a causal
+    /// layer is at the last position of `cached`.
+    fn attend(&self, query: &Tensor, cached: &[Tensor], mask: &Mask, mode: Mode) -> Result<Tensor>;
+
+    /// The output of the heads of the queries of `x (batch, q_len, d_model)`: the shape of `x`.
+    fn output(&self, x: &Tensor, heads: &Tensor) -> Result<Tensor>;
 }
 
 /// The state of `layer` before the first position; `None` for a layer that reads later positions, too.
 pub(super) fn decoding_state<'a>(
-    layer: &'a dyn KeyValueLayer,
+    layer: &'a dyn CachedLayer,
     memory: Option<Memory<'a>>,
 ) -> Result<Option<BoxState<'a>>> {
-    let maps = layer.maps();
-    let (kept, memory_mask) = match (maps.projection.reads(), memory) {
-        (Reads::Past, None) => (None, None),
+    let mut carried = Vec::new();
+    let (kept, memory_mask) = match (layer.reads(), memory) {
+        (Reads::Past, None) => (Vec::new(), None),
         (Reads::Memory, Some(Memory { states, mask })) => {
             mask.refuse_segments()?;
-            (Some(maps.projection.keys_and_values(states, 0)?), Some(mask.clone()))
+            (layer.cached(states, 0, &mut carried)?, Some(mask.clone()))
         }
         _ => return Ok(None),
     };
-    Ok(Some(Box::new(Cache { layer, maps, kept, memory_mask, n_read: 0 })))
+    Ok(Some(Box::new(Cache { layer, kept, carried, memory_mask, n_read: 0 })))
 }
 
 #[derive(Debug)]
 struct Cache<'a> {
-    layer: &'a dyn KeyValueLayer,
-    maps: LinearMaps<'a>,
-    /// Keys and values, `(batch, kv_len, n_kv_heads, head_dim)` each.
-    kept: Option<(Tensor, Tensor)>,
+    layer: &'a dyn CachedLayer,
+    /// What queries read of each position, `(batch, kv_len, ..)`; empty before the first.
+    kept: Vec<Tensor>,
+    /// What the next position needs besides.
+    carried: Vec<Tensor>,
     /// The mask on the memory in cross-attention, where `kept` is computed once from the memory. `None` in
     /// self-attention, where each step appends its keys and values to `kept`.
     memory_mask: Option<Mask>,
@@ -68,24 +76,23 @@ struct Cache<'a> {
 impl DecodingState for Cache<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         let (_batch, n_new, _d_model) = x.dims3()?;
-        let query = self.maps.projection.queries(x, self.n_read)?;
-        let (key, value) = match (&self.memory_mask, self.kept.take()) {
-            (Some(_), Some(kept)) => kept,
-            (_, kept) => self.extended(kept, x)?,
-        };
-        let mask = self.mask(score_bias, key.dim(1)?, n_new)?;
-        let qkv = [query, key, value];
-        let heads = self.layer.attend(&qkv, &mask, Mode::Eval)?;
-        let [_query, key, value] = qkv;
+        let query = self.layer.queries(x, self.n_read)?;
+        if self.memory_mask.is_none() {
+            self.extend(x)?;
+        }
+        let kv_len = self.kept[0].dim(1)?;
+        let mask = self.mask(score_bias, kv_len, n_new)?;
+        let heads = self.layer.attend(&query, &self.kept, &mask, Mode::Eval)?;
         self.n_read += n_new;
-        self.kept =
-            Some(if self.memory_mask.is_some() { (key, value) } else { self.trimmed(key, value)? });
-        self.maps.output.forward(&heads)
+        if self.memory_mask.is_none() {
+            self.trim(kv_len)?;
+        }
+        self.layer.output(x, &heads)
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
-        if let Some((key, value)) = &mut self.kept {
-            (*key, *value) = (select_rows(key, rows)?, select_rows(value, rows)?);
+        for x in self.kept.iter_mut().chain(&mut self.carried) {
+            *x = select_rows(x, rows)?;
         }
         if let Some(mask) = &mut self.memory_mask {
             *mask = mask.select(rows)?;
@@ -95,29 +102,29 @@ impl DecodingState for Cache<'_> {
 }
 
 impl Cache<'_> {
-    /// `kept`, followed by the keys and values of `x`.
-    fn extended(&self, kept: Option<(Tensor, Tensor)>, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (key, value) = self.maps.projection.keys_and_values(x, self.n_read)?;
-        Ok(match kept {
-            Some((keys, values)) => {
-                (Tensor::cat(&[&keys, &key], 1)?, Tensor::cat(&[&values, &value], 1)?)
-            }
-            None => (key, value),
-        })
+    /// Adds what queries read of `x`.
+    fn extend(&mut self, x: &Tensor) -> Result<()> {
+        let new = self.layer.cached(x, self.n_read, &mut self.carried)?;
+        let kept = std::mem::take(&mut self.kept);
+        self.kept = if kept.is_empty() {
+            new
+        } else {
+            let joined = kept.iter().zip(&new).map(|(kept, new)| Tensor::cat(&[kept, new], 1));
+            joined.collect::<Result<_>>()?
+        };
+        Ok(())
     }
 
-    /// The last window − 1 keys and values: those that the next position may read beside its own.
-    fn trimmed(&self, key: Tensor, value: Tensor) -> Result<(Tensor, Tensor)> {
-        let kv_len = key.dim(1)?;
-        match self.maps.window {
-            Some(window) if kv_len >= window => {
-                let (start, len) = (kv_len + 1 - window, window - 1);
-                // A copy: a view would keep the memory of all keys.
-                let last = |x: &Tensor| x.narrow(1, start, len)?.force_contiguous();
-                Ok((last(&key)?, last(&value)?))
-            }
-            _ => Ok((key, value)),
+    /// Leaves the last window − 1 of `kv_len` positions: those that the next one may read beside itself.
+    fn trim(&mut self, kv_len: usize) -> Result<()> {
+        let Some(window) = self.layer.window().filter(|&window| kv_len >= window) else {
+            return Ok(());
+        };
+        for x in &mut self.kept {
+            // A copy: a view would keep the memory of all positions.
+            *x = x.narrow(1, kv_len + 1 - window, window - 1)?.force_contiguous()?;
         }
+        Ok(())
     }
 
     /// The mask of `n_new` queries on `kv_len` keys.

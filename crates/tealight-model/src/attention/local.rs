@@ -17,10 +17,12 @@
 use candle_nn::VarBuilder;
 
 use super::onnx::{self, Layer, Output};
-use super::projection::{self, Heads};
+use super::output_gate::OutputGate;
+use super::projection::Heads;
 use super::reduces_to::ReducesTo;
 use super::score::Score;
-use super::softmax::{self, Softmax};
+use super::sink::Sink;
+use super::softmax::{self, Parts, Softmax};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention, Reads};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
@@ -37,14 +39,18 @@ settings! {
         pub qk_norm: bool = false,
         /// ε of that normalisation.
         pub qk_norm_epsilon: f64 = 1e-6,
+        /// What takes weight beside the keys.
+        pub sink: Sink = Sink::None,
+        /// What the heads are multiplied by before the output map.
+        pub output_gate: OutputGate = OutputGate::None,
     }
 }
 
 impl Config {
-    /// The settings of the maps into heads.
-    pub(crate) fn heads(&self) -> Heads {
-        let Self { window: _, n_kv_heads, qk_norm, qk_norm_epsilon } = *self;
-        Heads { n_kv_heads, qk_norm: qk_norm.then_some(qk_norm_epsilon) }
+    fn parts(&self) -> Parts {
+        let Self { window, n_kv_heads, qk_norm, qk_norm_epsilon, sink, output_gate } = *self;
+        let heads = Heads { n_kv_heads, qk_norm: qk_norm.then_some(qk_norm_epsilon) };
+        Parts { heads, score: Score::ScaledDot, window: Some(window), sink, output_gate }
     }
 }
 
@@ -53,15 +59,13 @@ impl AttentionKind for Config {
         let why = "a position of one sequence has no neighbourhood in another";
         spec.refuse_memory("local", why)?;
         spec.positive("window", self.window)?;
-        let window = Some(self.window);
-        Ok(Box::new(Softmax::build(spec, vb, self.heads(), Score::ScaledDot, window)?))
+        Ok(Box::new(Softmax::build(spec, vb, self.parts())?))
     }
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
         let sides = if spec.reads == Reads::Past { 1. } else { 2. };
         let n_keys = (sides * (self.window.max(1) - 1) as f64 + 1.).min(kv_len as f64);
-        projection::cost_with(spec, self.heads(), [q_len, kv_len])
-            + softmax::cost(spec, Score::ScaledDot, q_len, n_keys)
+        softmax::cost(spec, self.parts(), [q_len, kv_len], n_keys)
     }
 
     fn n_kv_heads(&self) -> Option<usize> {
@@ -74,7 +78,6 @@ impl AttentionKind for Config {
     }
 
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
-        let (score, window) = (Score::ScaledDot, Some(self.window));
-        onnx::dense::softmax(layer, x, self.heads(), score, window)
+        onnx::dense::softmax(layer, x, self.parts())
     }
 }

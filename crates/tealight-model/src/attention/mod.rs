@@ -9,24 +9,36 @@ pub mod aft_conv;
 pub mod aft_full;
 pub mod aft_local;
 pub mod aft_simple;
+pub mod bigbird;
 mod cache;
 pub mod decoding;
 pub mod deltanet;
 pub mod dense;
+pub mod differential;
 pub mod entmax15;
+pub mod fnet;
+pub mod forgetting;
 mod gate;
 pub mod gated_deltanet;
 pub mod gdn2;
 pub mod gla;
+pub mod gmlp;
 pub mod hgrn2;
 pub mod kda;
 pub mod lightning;
 pub mod linear;
+pub mod linformer;
 pub mod local;
+pub mod log_linear;
+pub mod longformer;
 pub mod mamba2;
+pub mod mla;
 pub mod nystrom;
 pub(crate) mod onnx;
+pub mod output_gate;
+pub mod path;
 pub mod performer;
+mod previous;
 pub(crate) mod projection;
 pub mod recurrent;
 pub mod reduces_to;
@@ -34,9 +46,12 @@ pub mod retention;
 mod running_mean;
 pub mod rwkv;
 pub mod score;
+pub mod sigmoid;
+pub mod sink;
 pub mod softmax;
 pub mod sparsemax;
 mod spec;
+pub mod stick_breaking;
 pub mod support;
 pub mod thresholded;
 pub mod top_k;
@@ -75,6 +90,30 @@ choice! {
         "thresholded" => Thresholded(thresholded::Config),
         /// Softmax over a window that slides with the query, O(T·window) (Beltagy et al. 2020).
         "local" => Local(local::Config),
+        /// Softmax whose weights fade by learnt gates between key and query, O(T²) (Lin et al. 2025).
+        "forgetting" => Forgetting(forgetting::Config),
+        /// The difference of two softmax attentions, O(T²) (Ye et al. 2025).
+        "differential" => Differential(differential::Config),
+        /// Softmax over keys and values made of one narrow latent, which alone is cached, O(T²) (DeepSeek-V2 2024).
+        "mla" => Mla(mla::Config),
+        /// Each key weighs by a sigmoid of its own, O(T²) (Ramapuram et al. 2025).
+        "sigmoid" => Sigmoid(sigmoid::Config),
+        /// The nearest keys take their share of the weight first, O(T²) (Tan et al. 2025).
+        "stick_breaking" => StickBreaking(stick_breaking::Config),
+        /// Softmax whose scores pass reflections on their way from query to key, O(T²) (PaTH, Yang et al. 2025).
+        "path" => Path(path::Config),
+        /// A decaying linear attention that weighs spans of the past by themselves, O(T²) here (Guo et al. 2025).
+        "log_linear" => LogLinear(log_linear::Config),
+        /// Softmax over near, global and random blocks of keys, O(T) (Zaheer et al. 2020).
+        "bigbird" => BigBird(bigbird::Config),
+        /// Softmax over a window, with some positions that read all and are read by all, O(T) (Beltagy et al. 2020).
+        "longformer" => Longformer(longformer::Config),
+        /// Softmax over keys and values mixed to a fixed number of rows, O(T) (Wang et al. 2020).
+        "linformer" => Linformer(linformer::Config),
+        /// A Fourier transform of the whole sequence, without parameters (Lee-Thorp et al. 2021).
+        "fnet" => Fnet(fnet::Config),
+        /// A learnt matrix over positions, and a gate (gMLP, Liu et al. 2021).
+        "gmlp" => Gmlp(gmlp::Config),
         /// Gated means with a learnt bias for every pair of positions, O(T²) (AFT-full, Zhai et al. 2021).
         "aft_full" => AftFull(aft_full::Config),
         /// Gated means with learnt biases in a window, O(T·window) (AFT-local, Zhai et al. 2021).

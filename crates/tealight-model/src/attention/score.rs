@@ -195,7 +195,7 @@ pub fn logistic(
 }
 
 /// A built score with its parameters.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum ScoreFunction {
     Dot {
         scale: f64,

@@ -117,6 +117,30 @@ impl AttentionSpec<'_> {
         }
     }
 
+    /// The same for a part of a head, `width` features.
+    ///
+    /// # Errors
+    /// If the width is odd or does not divide that of a head, or if the angles follow no base.
+    pub(super) fn rotary_of(
+        &self,
+        kind: &str,
+        setting: &str,
+        width: usize,
+    ) -> BuildResult<Option<Rotary>> {
+        let Some(rotary) = self.rotary() else { return Ok(None) };
+        if let Some(rotary) = rotary.of_width(width)? {
+            return Ok(Some(rotary));
+        }
+        let cannot = format!(
+            "cannot rotate {width} features ({setting}) with the angles of a head of {}",
+            self.head_dim()
+        );
+        let why = "they are odd in number, do not divide it, or the angles are of rows and columns";
+        let keys = ["model.position.kind", "model.head_dim", &self.kind_key()];
+        self.require(false, keys, [kind, &cannot, why])?;
+        Ok(None)
+    }
+
     /// Refuses a causal layer of `kind`. Here and below, `why` completes the message "… cannot …, because".
     pub fn refuse_causal(&self, kind: &str, why: &str) -> BuildResult<()> {
         let (key, cannot) = (self.kind_key(), format!("cannot be causal{BY_CAUSAL}"));

@@ -115,7 +115,8 @@ pub(super) fn read(
 pub(super) fn with_windows(config: ModelConfig, kinds: &[Kind], window: usize) -> ModelConfig {
     let AttentionConfig::Softmax(heads) = &config.attention else { return config };
     let softmax::Config { n_kv_heads, qk_norm, qk_norm_epsilon, .. } = *heads;
-    let local = local::Config { window, n_kv_heads, qk_norm, qk_norm_epsilon };
+    let local =
+        local::Config { window, n_kv_heads, qk_norm, qk_norm_epsilon, ..Default::default() };
     let local = AttentionConfig::Local(local);
     let is = |kind: Kind| kinds.iter().all(|one| *one == kind);
     match (is(Kind::Full), is(Kind::Sliding)) {
@@ -235,11 +236,19 @@ impl Heads {
             let heads = match attention {
                 AttentionConfig::Softmax(softmax) => softmax.clone(),
                 AttentionConfig::Local(local) => {
-                    let local::Config { window, n_kv_heads, qk_norm, qk_norm_epsilon } = *local;
+                    let local::Config { window, n_kv_heads, qk_norm, qk_norm_epsilon, .. } = *local;
+                    let local::Config { sink, output_gate, .. } = *local;
                     let (key, all) = (format!("{table}.window"), "window for all layers");
                     layers::check_same(&mut shared.window, &key, window, all, rules);
                     let score = Score::ScaledDot;
-                    softmax::Config { score, n_kv_heads, qk_norm, qk_norm_epsilon }
+                    softmax::Config {
+                        score,
+                        n_kv_heads,
+                        qk_norm,
+                        qk_norm_epsilon,
+                        sink,
+                        output_gate,
+                    }
                 }
                 other => {
                     rules.wrong_kind(&format!("{table}.kind"), other.kind(), "softmax");
@@ -266,6 +275,7 @@ fn check_heads(
     let key = |name: &str| format!("{table}.{name}");
     let scaled = heads.score == Score::ScaledDot;
     rules.check(scaled, &key("score"), "another score", "\"scaled_dot\"");
+    requirements::check_plain_heads(table, heads.sink, heads.output_gate, rules);
     let norms =
         if family.qk_norm { "normalised queries and keys" } else { "no norm of queries and keys" };
     let same = heads.qk_norm == family.qk_norm;

@@ -2,7 +2,9 @@
 //! A function returns the setting that it has checked, if `config.json` states it.
 
 use super::rules::Rules;
+use crate::attention::output_gate::OutputGate;
 use crate::attention::score::Score;
+use crate::attention::sink::Sink;
 use crate::attention::{AttentionConfig, softmax};
 use crate::config::{EmbeddingConfig, ModelConfig, NormPlacement};
 use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpConfig};
@@ -124,15 +126,30 @@ pub(super) fn softmax_score(
     rules: &mut Rules,
 ) -> Option<Score> {
     let key = |name: &str| format!("{table}.{name}");
-    let AttentionConfig::Softmax(softmax::Config { score, n_kv_heads, qk_norm, .. }) = attention
-    else {
+    let AttentionConfig::Softmax(softmax) = attention else {
         rules.wrong_kind(&key("kind"), attention.kind(), "softmax");
         return None;
     };
+    let softmax::Config { score, n_kv_heads, qk_norm, qk_norm_epsilon: _, sink, output_gate } =
+        *softmax;
+    check_plain_heads(table, sink, output_gate, rules);
     let heads = n_kv_heads.is_none_or(|n| n == config.n_heads);
     rules.check(heads, &key("n_kv_heads"), "set", "one head of keys per head of queries");
-    rules.require_off(&key("qk_norm"), *qk_norm, "queries and keys without a norm");
-    Some(*score)
+    rules.require_off(&key("qk_norm"), qk_norm, "queries and keys without a norm");
+    Some(score)
+}
+
+/// Requires attention in the TOML's `table` without a sink and without a gate.
+pub(super) fn check_plain_heads(
+    table: &str,
+    sink: Sink,
+    output_gate: OutputGate,
+    rules: &mut Rules,
+) {
+    let has = "weights that sum to 1";
+    rules.check(sink == Sink::None, &format!("{table}.sink"), "set", has);
+    let has = "heads without a gate";
+    rules.check(output_gate == OutputGate::None, &format!("{table}.output_gate"), "set", has);
 }
 
 /// The standard deviation of the initial weights; that of the default `normal` for other kinds of `model.init`.

@@ -94,6 +94,23 @@ impl Rotary {
         Self { frequencies: None, cos, sin, layout: layout.into() }
     }
 
+    /// The rotation of vectors of `width` features with the same base, for a `width` of which the heads' is a multiple:
+    /// base^(−2i / width) is the angle of every (head_dim / width)-th pair. `None` for other widths, and if the angles
+    /// follow no base.
+    pub(crate) fn of_width(&self, width: usize) -> Result<Option<Self>> {
+        let head_dim = 2 * self.cos.dim(1)?;
+        let fits = width > 0 && width.is_multiple_of(2) && head_dim.is_multiple_of(width);
+        let Some(frequencies) = self.frequencies.as_ref().filter(|_| fits) else { return Ok(None) };
+        let pairs: Vec<u32> = (0..head_dim as u32 / 2).step_by(head_dim / width).collect();
+        let at = Tensor::from_vec(pairs.clone(), width / 2, self.cos.device())?;
+        Ok(Some(Self {
+            frequencies: Some(pairs.iter().map(|&pair| frequencies[pair as usize]).collect()),
+            cos: self.cos.index_select(&at, 1)?,
+            sin: self.sin.index_select(&at, 1)?,
+            layout: self.layout,
+        }))
+    }
+
     /// Rotates queries or keys: `(batch, n_heads, seq_len, head_dim)` → the same shape. `start` is the
     /// first position.
     pub fn forward(&self, x: &Tensor, start: usize) -> Result<Tensor> {

@@ -26,9 +26,27 @@ pub(crate) struct Sizes {
 
 /// Compares the output of a layer of kind `config`, its weights if there are some in the record, and
 /// the gradients of q, k and v. The input of the layer is q, k and v side by side, and each map
-/// selects one of them. A case that no layer can compute passes: values wider or narrower than keys,
-/// and causal layers with fewer queries than keys.
+/// selects one of them; other inputs are parameters. A case that no layer can compute passes: values wider or narrower
+/// than keys, and causal layers with fewer queries than keys.
 pub(crate) fn check(case: &Case<'_>, config: &AttentionConfig, mask: &Mask) -> Result<()> {
+    check_with(case, config, mask, case.has("weights"))
+}
+
+/// The same without the weights.
+pub(crate) fn check_output(case: &Case<'_>, config: &AttentionConfig, mask: &Mask) -> Result<()> {
+    check_with(case, config, mask, false)
+}
+
+/// Inputs that are parameters of a layer.
+const PARAMETERS: [(&str, &str); 3] =
+    [("sink", "sink"), ("E", "key_mix.weight"), ("F", "value_mix.weight")];
+
+fn check_with(
+    case: &Case<'_>,
+    config: &AttentionConfig,
+    mask: &Mask,
+    has_weights: bool,
+) -> Result<()> {
     let x = case.inputs();
     let (_batch, n_heads, q_len, head_dim) = x["q"].dims4()?;
     let (_batch, _n_kv_heads, kv_len, value_dim) = x["v"].dims4()?;
@@ -44,22 +62,29 @@ pub(crate) fn check(case: &Case<'_>, config: &AttentionConfig, mask: &Mask) -> R
     let widths = input_widths(&x)?;
     let sizes = Sizes { d_model: widths.iter().sum(), n_heads, head_dim, q_len, kv_len };
     let names = ["query.weight", "key.weight", "value.weight", "gate.weight"];
-    let mut parameters = vec![("output.weight", selection(&widths, 0, case.dtype)?.t()?)];
-    for (at, name) in names.into_iter().take(widths.len()).enumerate() {
-        parameters.push((name, selection(&widths, at, case.dtype)?));
-    }
-    let layer = build(config, case.dtype, reads, sizes, parameters)?;
+    let layer = |x: &Inputs| {
+        // The values that the heads give are as many as those of the queries.
+        let mut parameters = vec![("output.weight", selection(&widths, 0, case.dtype)?.t()?)];
+        for (at, name) in names.into_iter().take(widths.len()).enumerate() {
+            parameters.push((name, selection(&widths, at, case.dtype)?));
+        }
+        let others = PARAMETERS.iter().filter_map(|&(input, name)| Some((name, x.get(input)?)));
+        parameters.extend(others.map(|(name, tensor)| (name, tensor.clone())));
+        build(config, case.dtype, reads, sizes, parameters)
+    };
     let mask = layer_mask(case, mask)?;
     let inputs = |x: &Inputs| input(x, reads);
     case.compare_with_gradients(|x| {
+        let layer = layer(x)?;
         let (x, memory) = inputs(x)?;
         let call = AttentionInput { x: &x, memory: memory.as_ref(), mask: &mask, mode: Mode::Eval };
         let output = layer.forward(&call)?.narrow(2, 0, widths[0])?;
         if case.tensor("out").rank() == 3 { Ok(output) } else { split_heads(&output, n_heads) }
     })?;
-    if !case.has("weights") {
+    if !has_weights {
         return Ok(());
     }
+    let layer = layer(&x)?;
     let (x, memory) = inputs(&x)?;
     let call = AttentionInput { x: &x, memory: memory.as_ref(), mask: &mask, mode: Mode::Eval };
     case.compare("weights", &layer.weights(&call)?)
@@ -113,10 +138,16 @@ fn input_widths(x: &Inputs) -> Result<Vec<usize>> {
         let (_batch, n_heads, _len, head_dim) = x[name].dims4()?;
         widths.push(n_heads * head_dim);
     }
-    if let Some(gate) = x.get("g") {
+    if let Some(gate) = gate(x)? {
         widths.push(gate.dims3()?.2);
     }
     Ok(widths)
+}
+
+/// g of all heads together, `(batch, len, width)`.
+fn gate(x: &Inputs) -> Result<Option<Tensor>> {
+    let merged = |g: &Tensor| if g.rank() == 4 { merge_heads(g) } else { Ok(g.clone()) };
+    x.get("g").map(merged).transpose()
 }
 
 /// `(widths[at], Σ widths)`: the matrix of a map that selects part `at` of its input.
@@ -137,7 +168,7 @@ fn input(x: &Inputs, reads: Reads) -> Result<(Tensor, Option<Tensor>)> {
         return Ok((query, Some(read.pad_with_zeros(2, query_width, 0)?)));
     }
     let mut parts = vec![query, key, value];
-    parts.extend(x.get("g").cloned());
+    parts.extend(gate(x)?);
     Ok((Tensor::cat(&parts, 2)?, None))
 }
 

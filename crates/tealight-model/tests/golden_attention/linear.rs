@@ -1,6 +1,8 @@
 //! Linear attention and Performer: averages weighted by products of features, from their logarithms.
 
 use candle_core::{D, Result, Tensor};
+use tealight_model::Reads;
+use tealight_model::attention::linear::taylor;
 use tealight_model::attention::{AttentionConfig, linear};
 use tealight_ops::linear_attention::{linear_attention, reference};
 
@@ -27,8 +29,24 @@ pub(crate) fn check(case: &Case<'_>) -> Result<()> {
     })?;
     match omega {
         Some(_) => Ok(()),
-        None => layer::check(case, &AttentionConfig::Linear(linear::Config {}), &mask),
+        None => layer::check(case, &AttentionConfig::Linear(linear::Config::default()), &mask),
     }
+}
+
+/// Features of the second order of e^s.
+pub(crate) fn check_taylor(case: &Case<'_>) -> Result<()> {
+    let mask = Mask::from_key_mask(case)?;
+    let reads = if case.description.causal { Reads::Past } else { Reads::Everything };
+    case.compare_with_gradients(|x| {
+        let root = (x["q"].dim(3)? as f64).powf(0.25);
+        let value = &x["v"];
+        let mut value = Tensor::cat(&[value, &value.narrow(3, 0, 1)?.ones_like()?], 3)?;
+        if let Some(padding) = mask.padding() {
+            let padding = padding.unsqueeze(1)?.unsqueeze(3)?.broadcast_as(value.shape())?;
+            value = padding.where_cond(&value.zeros_like()?, &value)?;
+        }
+        taylor::attend(&(&x["q"] / root)?, &(&x["k"] / root)?, &value, reads)
+    })
 }
 
 /// ln (elu(x) + 1) = min(x, 0) + ln(1 + max(x, 0))

@@ -15,6 +15,7 @@ mod mask;
 mod nystrom;
 mod record;
 mod recurrent;
+mod relatives;
 mod retention;
 mod rwkv;
 mod sinusoidal;
@@ -62,6 +63,20 @@ fn check(case: &Case<'_>) -> Result<()> {
         }
         "aft_local_excluded" => aft::check_excluded(case),
         "nystrom" => nystrom::check(case),
+        "based" => linear::check_taylor(case),
+        "sink" | "off_by_one" | "gated" | "forgetting" => relatives::check_softmax(case),
+        "sigmoid" => relatives::check_sigmoid(case),
+        "stick_breaking" => relatives::check_stick_breaking(case),
+        "differential" => relatives::check_differential(case),
+        "mla" => relatives::check_latent(case),
+        "linformer" => relatives::check_linformer(case),
+        "path" => relatives::check_path(case),
+        "log_linear" => relatives::check_log_linear(case),
+        "bigbird" => relatives::check_bigbird(case),
+        "longformer" => relatives::check_longformer(case),
+        "fnet" => relatives::check_fnet(case),
+        "spatial_gating" => relatives::check_spatial_gating(case),
+        "forgetting_layer" | "differential_layer" | "mla_layer" => relatives::check_layer(case),
         "sinusoidal" => sinusoidal::check(case),
         "sinusoidal base L" => sinusoidal::check_base_of_length(case),
         op => {
@@ -79,6 +94,7 @@ fn kind(case: &Description) -> &str {
         (_, Some(distribution)) => distribution,
         ("scaled_dot" | "dot" | "general" | "additive", None) => "softmax",
         ("retention_gated", None) => "retention",
+        ("spatial_gating", None) => "gmlp",
         (op, None) => op.strip_suffix("_layer").unwrap_or(op),
     }
 }

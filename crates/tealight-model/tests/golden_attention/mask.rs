@@ -50,6 +50,20 @@ impl Mask {
         Ok(Self { padding: Some(padding), causal, additive: Some(additive) })
     }
 
+    /// From `key_mask (batch, kv_len)`, 1 = may be read, and the causality of the case.
+    pub(crate) fn from_key_mask(case: &Case<'_>) -> Result<Self> {
+        let keys = case.has("key_mask").then(|| case.tensor("key_mask"));
+        let padding = keys.map(|keys| keys.eq(0_u8)).transpose()?;
+        Ok(Self { padding, causal: case.description.causal, additive: None })
+    }
+
+    /// −∞ for padded keys of `scores (batch, n_heads, q_len, kv_len)`.
+    pub(crate) fn apply_padding(&self, scores: &Tensor) -> Result<Tensor> {
+        let Some(padding) = &self.padding else { return Ok(scores.clone()) };
+        let padding = padding.unsqueeze(1)?.unsqueeze(1)?.broadcast_as(scores.shape())?;
+        padding.where_cond(&(scores.zeros_like()? + f64::NEG_INFINITY)?, scores)
+    }
+
     pub(crate) fn padding(&self) -> Option<&Tensor> {
         self.padding.as_ref()
     }

@@ -11,8 +11,8 @@ use tealight_ops::backward;
 use tealight_ops::testing::device;
 
 /// The file names of records, without their endings, and the number of cases in each.
-const FILES: [(&str, usize); 3] =
-    [("attention", 104), ("sparse_local_linear", 168), ("recurrent", 129)];
+const FILES: [(&str, usize); 4] =
+    [("attention", 104), ("sparse_local_linear", 168), ("recurrent", 129), ("relatives", 111)];
 
 /// A folder of records: descriptions and tensors.
 pub(crate) struct Record {
@@ -47,6 +47,25 @@ pub(crate) struct Description {
     /// The norm of a gated retention, `group` or `rms`, and its ε.
     pub(crate) norm: Option<String>,
     pub(crate) epsilon: Option<f64>,
+    /// Of sigmoid attention: b.
+    pub(crate) bias: Option<f64>,
+    /// Of stick breaking: whether a position gets what its keys leave.
+    pub(crate) rest_to_itself: bool,
+    /// Of block-sparse attention.
+    pub(crate) block: Option<usize>,
+    pub(crate) around: usize,
+    pub(crate) global_blocks: Vec<usize>,
+    /// Of a layer: its place, counted from 1, and its settings.
+    pub(crate) layer: Option<usize>,
+    pub(crate) n_heads: Option<usize>,
+    pub(crate) rotary_base: Option<f64>,
+    pub(crate) pro: bool,
+    pub(crate) d_nope: Option<usize>,
+    pub(crate) d_rope: Option<usize>,
+    pub(crate) d_c: Option<usize>,
+    pub(crate) d_v: Option<usize>,
+    #[serde(rename = "lambda_init")]
+    _lambda_init: Option<f64>,
     /// The tolerance in f32, where the default one is out of reach of any implementation.
     f32_tolerance: Option<f64>,
     /// Of AFT-conv.

@@ -45,13 +45,14 @@ const CLASSIFIER: ClassifierSpec = ClassifierSpec {
 };
 
 /// Attention by name, with settings that sequences of 11 positions feel.
-const ATTENTIONS: [(&str, &str); 27] = [
+const ATTENTIONS: [(&str, &str); 29] = [
     ("softmax", "kind = 'softmax'"),
     ("softmax_grouped", "kind = 'softmax'\nn_kv_heads = 1\nqk_norm = true"),
     ("softmax_dot", "kind = 'softmax'\nscore = 'dot'"),
     ("softmax_general", "kind = 'softmax'\nscore = 'general'"),
     ("softmax_additive", "kind = 'softmax'\nscore = 'additive'"),
     ("softmax_logistic", "kind = 'softmax'\nscore = 'logistic'"),
+    ("softmax_sink", "kind = 'softmax'\nsink = 'learnt'\noutput_gate = 'elementwise'"),
     ("sparsemax", "kind = 'sparsemax'"),
     ("entmax15", "kind = 'entmax15'"),
     ("top_k", "kind = 'top_k'\nk = 3"),
@@ -60,6 +61,7 @@ const ATTENTIONS: [(&str, &str); 27] = [
     ("thresholded_score", "kind = 'thresholded'\nthreshold = 0.1\nrule = 'score_cut'"),
     ("local", "kind = 'local'\nwindow = 3"),
     ("local_grouped", "kind = 'local'\nwindow = 3\nn_kv_heads = 1\nqk_norm = true"),
+    ("local_sink", "kind = 'local'\nwindow = 3\nsink = 'one'\noutput_gate = 'headwise'"),
     ("aft_full", "kind = 'aft_full'\nrank = 5"),
     ("aft_full_dense", "kind = 'aft_full'\nfactorised = false"),
     ("aft_local", "kind = 'aft_local'\nwindow = 3"),

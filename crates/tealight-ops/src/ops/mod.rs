@@ -10,6 +10,7 @@
 pub mod activation;
 pub mod aft;
 pub mod attention;
+pub mod block_sparse_attention;
 pub mod broadcast;
 pub mod convolution;
 pub mod cross_entropy;
@@ -39,6 +40,7 @@ pub mod rotary;
 pub mod short_convolution;
 pub mod softmax;
 pub mod softplus;
+pub mod stick_breaking;
 pub mod stochastic_depth;
 pub mod swap_axes;
 pub(crate) mod tokens;

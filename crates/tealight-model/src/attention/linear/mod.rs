@@ -11,12 +11,15 @@
 //!
 //! Cost: O(seq_len·d_model·head_dim) time, O(seq_len·d_model) memory.
 //!
+//! `feature_map = "taylor"` has other features, see [`taylor`].
+//!
 //! It is computed with ln φ(x) = min(x, 0) + ln(1 + max(x, 0)), so that mean and gradient stay finite where
 //! eˣ underflows ([`tealight_ops::linear_attention`]). There are no scores to add a bias to, and rotated
 //! features would not be positive, so score biases and rotary positions are refused. Dropout acts on the
 //! context, as no weights are formed.
 
 pub(super) mod onnx;
+pub mod taylor;
 
 use std::fmt;
 
@@ -34,15 +37,31 @@ use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     DecodingState, Memory, Reads,
 };
+use crate::choice::names::names;
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
-use crate::onnx_graph::{OnnxResult, Value};
+use crate::onnx_graph::{OnnxError, OnnxResult, Value};
 
 settings! {
     /// `[model.attention] kind = "linear"`
-    pub struct Config {}
+    pub struct Config {
+        /// φ
+        pub feature_map: Features = Features::Elu,
+        /// Features of queries and keys in each head under `feature_map = "taylor"`; the squares of the state.
+        pub feature_dim: usize = 16,
+    }
+}
+
+names! {
+    /// What turns queries and keys into features.
+    pub enum Features {
+        /// elu(x) + 1 of each channel (Katharopoulos et al. 2020).
+        "elu" => Elu,
+        /// 1, x and all products of two channels: the second order of e^(q·k) (Based, Arora et al. 2024).
+        "taylor" => Taylor,
+    }
 }
 
 impl AttentionKind for Config {
@@ -50,10 +69,16 @@ impl AttentionKind for Config {
         spec.refuse_rotary("linear", "its features would not stay positive")?;
         spec.refuse_score_bias("linear", "it forms no scores")?;
         spec.refuse_segments("linear", "all its queries read one sum over the keys")?;
-        Ok(Box::new(LinearAttention::build(Elu, spec, vb)?))
+        match self.feature_map {
+            Features::Elu => Ok(Box::new(LinearAttention::build(Elu, spec, vb)?)),
+            Features::Taylor => Ok(Box::new(taylor::build(self.feature_dim, spec, vb)?)),
+        }
     }
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
+        if self.feature_map == Features::Taylor {
+            return taylor::cost(self.feature_dim, spec, [q_len, kv_len]);
+        }
         let numbers = spec.d_heads() as f64 * (q_len + kv_len) as f64;
         let features = AttentionCost {
             parameters: 0.,
@@ -65,6 +90,13 @@ impl AttentionKind for Config {
     }
 
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
+        if self.feature_map == Features::Taylor {
+            let reason = "its features may be negative, and the graph of `linear` takes logarithms";
+            return Err(OnnxError::unsupported(
+                "`model.attention.feature_map` = \"taylor\"",
+                reason,
+            ));
+        }
         let graph = layer.graph();
         let log = |x: &Value| {
             let positive = graph.map("Relu", x);

@@ -110,7 +110,8 @@ impl Shared {
         config: &ModelConfig,
         rules: &mut Rules,
     ) {
-        let local::Config { window, n_kv_heads, qk_norm, .. } = *local;
+        let local::Config { window, n_kv_heads, qk_norm, sink, output_gate, .. } = *local;
+        requirements::check_plain_heads(table, sink, output_gate, rules);
         let heads = n_kv_heads.is_none_or(|n| n == config.n_heads);
         let has = "one head of keys per head of queries";
         rules.check(heads, &format!("{table}.n_kv_heads"), "set", has);

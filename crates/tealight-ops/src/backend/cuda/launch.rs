@@ -193,6 +193,14 @@ impl<'a> Launch<'a> {
         buffers.into_iter().try_fold(self, Self::write)
     }
 
+    /// The same; a null pointer if there is none.
+    pub(crate) fn write_if(self, buffer: Option<&'a mut Buffer>) -> Result<Self> {
+        match buffer {
+            Some(buffer) => self.write(buffer),
+            None => Ok(self.argument(0)),
+        }
+    }
+
     /// A pointer to element `first` of a buffer that the kernel writes.
     pub(crate) fn write_from(self, buffer: &'a mut Buffer, first: usize) -> Result<Self> {
         Ok(self.argument(buffer.address_of(first)?))

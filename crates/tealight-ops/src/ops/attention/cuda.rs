@@ -185,9 +185,13 @@ pub(super) fn attention(
     let [query, key, value] = [with_rows(query)?, with_rows(key)?, with_rows(value)?];
     let contiguous = |x: Option<&Tensor>| x.map(Tensor::contiguous).transpose();
     let wide = wide(query.dtype());
-    let attn_mask = options.attn_mask.map(|mask| mask.to_dtype(wide)?.contiguous()).transpose()?;
+    let in_wide = |x: Option<&Tensor>| x.map(|x| x.to_dtype(wide)?.contiguous()).transpose();
+    let attn_mask = in_wide(options.attn_mask)?;
+    let (sink, log_forget) = (in_wide(options.sink)?, in_wide(options.log_forget)?);
     let (padding, segments) =
         (contiguous(options.key_padding_mask)?, contiguous(options.segments)?);
+    let forget = log_forget.as_ref().map(|x| cumulative(&problem, &query, x, padding.as_ref()));
+    let forget = forget.transpose()?;
     let n_rows = problem.batch * problem.n_heads * problem.q_len;
     let of_rows = || Buffer::unwritten(n_rows, wide, query.device());
     let n_elements = n_rows * problem.value_dim;
@@ -201,6 +205,8 @@ pub(super) fn attention(
         .read_if(attn_mask.as_ref())?
         .read_if(padding.as_ref())?
         .read_if(segments.as_ref())?
+        .read_if(forget.as_ref())?
+        .read_if(sink.as_ref())?
         .writes([&mut output, &mut maxima, &mut sums])?
         .plain(Settings::from_problem(&problem, attn_mask.as_ref())?)
         .plain(problem.strides(&query)?)
@@ -208,13 +214,35 @@ pub(super) fn attention(
         .plain(problem.strides(&value)?)
         .plain(problem.contiguous_strides([problem.n_heads, problem.q_len, problem.value_dim])?)
         .run()?;
-    let inputs = [&query, &key, &value];
+    let mut inputs = vec![&query, &key, &value];
+    inputs.extend(sink.iter().chain(&log_forget));
     let output = output.value(&problem.output_shape()[..]);
-    let forward = Forward { problem, attn_mask, padding, segments, maxima, sums };
+    let sink = sink.clone();
+    let forward = Forward { problem, attn_mask, padding, segments, forget, sink, maxima, sums };
     let saved = Saved::InputsAndOutput;
     record_saving(NAME, &inputs, output, saved, move |inputs, output, gradient| {
         forward.backward(inputs, output, gradient)
     })
+}
+
+/// c of forgetting, each number with its rounding error: `(batch, n_heads, kv_len, 2)`.
+fn cumulative(
+    problem: &Problem,
+    query: &Tensor,
+    log_forget: &Tensor,
+    padding: Option<&Tensor>,
+) -> Result<Tensor> {
+    let Problem { batch, n_heads, kv_len, .. } = *problem;
+    let n_numbers = 2 * log_forget.elem_count();
+    let mut c = Buffer::unwritten(n_numbers, log_forget.dtype(), log_forget.device())?;
+    Launch::new(&KERNELS, "attention_forget", query)?
+        .grid([n_heads, batch, 1], 256)
+        .read(log_forget)?
+        .read_if(padding)?
+        .write(&mut c)?
+        .plain(Settings::from_problem(problem, None)?)
+        .run()?;
+    c.tensor((batch, n_heads, kv_len, 2))
 }
 
 /// The data that the backward reads besides the operands.
@@ -223,6 +251,9 @@ struct Forward {
     attn_mask: Option<Tensor>,
     padding: Option<Tensor>,
     segments: Option<Tensor>,
+    /// c, each number with its rounding error: `(batch, n_heads, kv_len, 2)`.
+    forget: Option<Tensor>,
+    sink: Option<Tensor>,
     maxima: Buffer,
     sums: Buffer,
 }
@@ -234,7 +265,7 @@ impl Forward {
         output: &Tensor,
         gradient: &Tensor,
     ) -> Result<Vec<Option<Tensor>>> {
-        let Self { problem, attn_mask, padding, segments, maxima, sums } = self;
+        let Self { problem, attn_mask, padding, segments, forget, sink, maxima, sums } = self;
         let Problem { n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = *problem;
         let [query, key, value] = [0, 1, 2].map(|i| &inputs[i]);
         let delta = self.delta(output, gradient)?;
@@ -252,26 +283,79 @@ impl Forward {
                 .read_if(attn_mask.as_ref())?
                 .read_if(padding.as_ref())?
                 .read_if(segments.as_ref())?
+                .read_if(forget.as_ref())?
                 .read(gradient)?
                 .read_buffers([maxima, sums, &delta])
         };
         let (mut dquery, mut dkey, mut dvalue) =
             (Buffer::like(query)?, Buffer::like(key)?, Buffer::like(value)?);
+        let of_scores = |len| {
+            let sums = |_| {
+                Buffer::zeros(problem.batch * n_heads * len, wide(query.dtype()), query.device())
+            };
+            forget.as_ref().map(sums).transpose()
+        };
+        let (mut row_sums, mut column_sums) = (of_scores(q_len)?, of_scores(kv_len)?);
         launch(kernels.backward_query, [q_len, n_heads])?
             .write(&mut dquery)?
+            .write_if(row_sums.as_mut())?
             .plain(settings)
             .all_plain(strides.iter().copied())
             .plain(problem.contiguous_strides([n_heads, q_len, head_dim])?)
             .run()?;
         launch(kernels.backward_key, [kv_len, n_kv_heads])?
             .writes([&mut dkey, &mut dvalue])?
+            .write_if(column_sums.as_mut())?
             .plain(settings)
             .all_plain(strides)
             .plain(problem.contiguous_strides([n_kv_heads, kv_len, head_dim])?)
             .plain(problem.contiguous_strides([n_kv_heads, kv_len, value_dim])?)
             .run()?;
         let gradients = [dquery, dkey, dvalue].into_iter().zip(inputs);
-        gradients.map(|(gradient, input)| gradient.tensor(input.shape()).map(Some)).collect()
+        let mut gradients = gradients
+            .map(|(gradient, input)| gradient.tensor(input.shape()).map(Some))
+            .collect::<Result<Vec<_>>>()?;
+        if let Some(sink) = sink {
+            gradients.push(Some(self.sink_gradient(query, sink, &delta)?));
+        }
+        if let (Some(row_sums), Some(column_sums)) = (row_sums, column_sums) {
+            gradients.push(Some(self.forget_gradient(query, &row_sums, &column_sums)?));
+        }
+        Ok(gradients)
+    }
+
+    /// dz of each sink.
+    fn sink_gradient(&self, query: &Tensor, sink: &Tensor, delta: &Buffer) -> Result<Tensor> {
+        let mut gradient = Buffer::like(sink)?;
+        Launch::new(&KERNELS, "attention_sink_gradient", query)?
+            .grid([self.problem.n_heads, 1, 1], 256)
+            .read(sink)?
+            .read_buffers([&self.maxima, &self.sums, delta])?
+            .write(&mut gradient)?
+            .int(int(self.problem.batch)?)
+            .plain(Settings::from_problem(&self.problem, None)?)
+            .run()?;
+        gradient.tensor(sink.shape())
+    }
+
+    /// d log f of every key.
+    fn forget_gradient(
+        &self,
+        query: &Tensor,
+        row_sums: &Buffer,
+        column_sums: &Buffer,
+    ) -> Result<Tensor> {
+        let Problem { batch, n_heads, kv_len, .. } = self.problem;
+        let n_keys = batch * n_heads * kv_len;
+        let mut gradient = Buffer::unwritten(n_keys, wide(query.dtype()), query.device())?;
+        Launch::new(&KERNELS, "attention_forget_gradient", query)?
+            .grid([n_heads, batch, 1], 256)
+            .read_buffers([row_sums, column_sums])?
+            .read_if(self.padding.as_ref())?
+            .write(&mut gradient)?
+            .plain(Settings::from_problem(&self.problem, None)?)
+            .run()?;
+        gradient.tensor((batch, n_heads, kv_len))
     }
 
     /// rowsum(dO ⊙ O)

@@ -8,7 +8,7 @@
 //
 // query (batch, n_heads, q_len, head_dim), key (batch, n_kv_heads, kv_len, head_dim), value (batch, n_kv_heads,
 // kv_len, value_dim), output (batch, n_heads, q_len, value_dim) are read through strides. attn_mask is (n_heads or 1,
-// q_len, kv_len).
+// q_len, kv_len), sink (n_heads), forget (batch, n_heads, kv_len): c of the keys. Each of them may be null.
 
 #include "backend/cuda/prelude.cuh"
 #include "ops/attention/tiles.cuh"
@@ -18,10 +18,10 @@
 #define MAX_WIDTH 128
 #define OF_WIDTH (MAX_WIDTH / SIDE)
 
-// The scores of a tile, 4 × 4 per thread: scale · Q Kᵀ + M, −∞ where a query does not read a key. queries and keys
+// The scores of a tile, 4 × 4 per thread: scale · Q Kᵀ + M + c_i − c_j, −∞ where a query does not read a key. queries and keys
 // (TILE, head_dim + 1) are in shared memory.
 DEVICE void score(const Problem& p, const Wide* queries, const Wide* keys, const u8* padding, const u32* segments,
-                  const Wide* attn_mask, int example, int head, int first_row, int first_key,
+                  const Wide* attn_mask, const Two* forget, int example, int head, int first_row, int first_key,
                   Wide (&scores)[PER_THREAD][PER_THREAD]) {
     int a = threadIdx.x / SIDE, b = threadIdx.x % SIDE, stride = p.head_dim + 1;
     for (int i = 0; i < PER_THREAD; i++)
@@ -39,6 +39,7 @@ DEVICE void score(const Problem& p, const Wide* queries, const Wide* keys, const
             bool open = may_attend(p, padding, segments, example, row, key);
             Wide s = Wide(p.scale) * scores[i][j];
             if (open && attn_mask) s += attn_mask[head * p.attn_mask_head + i64(row) * p.kv_len + key];
+            if (open && forget) s += forgotten(p, forget, example, head, row, key);
             scores[i][j] = open ? s : -infinity();
         }
     }
@@ -69,7 +70,7 @@ DEVICE Wide row_max(Wide x) {
 // O = softmax(scale · Q Kᵀ + M) V. A query that reads no key gets 0. maxima and sums (batch, n_heads, q_len) are
 // kept for the backward: m and ℓ of each row. Grid: (tiles of queries, n_heads, batch), one block of 256 threads each.
 KERNEL(attention_forward, const Number* query, const Number* key, const Number* value, const Wide* attn_mask,
-       const u8* padding, const u32* segments, Number* output, Wide* maxima, Wide* sums, Problem p, Strides of_query,
+       const u8* padding, const u32* segments, const Two* forget, const Wide* sink, Number* output, Wide* maxima, Wide* sums, Problem p, Strides of_query,
        Strides of_key, Strides of_value, Strides of_output) {
     DYNAMIC_SHARED(Wide, shared);
     int first_row = blockIdx.x * TILE, head = blockIdx.y, example = blockIdx.z, kv_head = head / (p.n_heads / p.n_kv_heads);
@@ -93,7 +94,7 @@ KERNEL(attention_forward, const Number* query, const Number* key, const Number* 
         load_rows(key, of_key, example, kv_head, first_key, p.kv_len, p.head_dim, others);
         __syncthreads();
         Wide scores[PER_THREAD][PER_THREAD];
-        score(p, queries, others, padding, segments, attn_mask, example, head, first_row, first_key, scores);
+        score(p, queries, others, padding, segments, attn_mask, forget, example, head, first_row, first_key, scores);
         for (int i = 0; i < PER_THREAD; i++) {
             Wide new_max = max[i];
             for (int j = 0; j < PER_THREAD; j++) new_max = fmax(new_max, scores[i][j]);
@@ -123,6 +124,13 @@ KERNEL(attention_forward, const Number* query, const Number* key, const Number* 
                 for (int i = 0; i < PER_THREAD; i++) result[i][c] += weight[i] * v;
             }
         }
+    }
+    for (int i = 0; i < PER_THREAD && sink; i++) {
+        if (max[i] == -infinity()) continue;
+        Wide with_sink = fmax(max[i], sink[head]), before = exp(max[i] - with_sink);
+        sum[i] = sum[i] * before + exp(sink[head] - with_sink);
+        max[i] = with_sink;
+        for (int c = 0; c < OF_WIDTH; c++) result[i][c] *= before;
     }
     for (int i = 0; i < PER_THREAD; i++) {
         int row = first_row + PER_THREAD * a + i;
@@ -159,6 +167,70 @@ KERNEL(attention_delta, const Number* output, const Number* g, Wide* delta, Prob
     if (row < p.q_len && lane == 0) delta[(i64(example) * p.n_heads + head) * p.q_len + row] = sum;
 }
 
+// c of forgetting, its cumulative sum of log_forget (batch, n_heads, kv_len) without padding, and backward the gradient of
+// log_forget, the sum of dc over the keys from each one on: dc is the row sums of dS (batch, n_heads, q_len) minus its
+// column sums (batch, n_heads, kv_len). In f64. Grid: (n_heads, batch), one block of 256 threads each.
+#define SCANNED 256
+
+// The sum of x over the threads up to this one; `before`, that of all earlier calls, grows by the sum over all threads.
+DEVICE double scan(double x, double& before) {
+    SHARED double sums[SCANNED];
+    int at = threadIdx.x;
+    sums[at] = x;
+    __syncthreads();
+    for (int distance = 1; distance < SCANNED; distance *= 2) {
+        double other = at >= distance ? sums[at - distance] : 0;
+        __syncthreads();
+        sums[at] += other;
+        __syncthreads();
+    }
+    double result = before + sums[at];
+    before += sums[SCANNED - 1];
+    __syncthreads(); // before the next call writes
+    return result;
+}
+
+KERNEL(attention_forget, const Wide* log_forget, const u8* padding, Two* c, Problem p) {
+    int head = blockIdx.x, example = blockIdx.y;
+    i64 row = (i64(example) * p.n_heads + head) * p.kv_len;
+    double before = 0;
+    for (int first = 0; first < p.kv_len; first += SCANNED) {
+        int key = first + threadIdx.x;
+        bool counts = key < p.kv_len && !(padding && padding[i64(example) * p.kv_len + key]);
+        double sum = scan(counts ? double(log_forget[row + key]) : 0, before);
+        if (key < p.kv_len) c[row + key] = Two{Wide(sum), Wide(sum - double(Wide(sum)))};
+    }
+}
+
+KERNEL(attention_forget_gradient, const Wide* row_sums, const Wide* column_sums, const u8* padding, Wide* gradient,
+       Problem p) {
+    int head = blockIdx.x, example = blockIdx.y, shift = p.kv_len - p.q_len;
+    i64 of_head = i64(example) * p.n_heads + head;
+    double before = 0;
+    for (int first = 0; first < p.kv_len; first += SCANNED) {
+        int key = p.kv_len - 1 - first - int(threadIdx.x);
+        double dc = 0;
+        if (key >= 0) dc -= column_sums[of_head * p.kv_len + key];
+        if (key >= shift) dc += row_sums[of_head * p.q_len + key - shift];
+        double sum = scan(dc, before);
+        bool is_padding = key >= 0 && padding && padding[i64(example) * p.kv_len + key];
+        if (key >= 0) gradient[of_head * p.kv_len + key] = is_padding ? Wide(0) : Wide(sum);
+    }
+}
+
+// dz of each sink: −Σ (e^(z − m) / ℓ) · delta over the rows of its head. Grid: n_heads, one block of 256 threads each.
+KERNEL(attention_sink_gradient, const Wide* sink, const Wide* maxima, const Wide* sums, const Wide* delta,
+       Wide* gradient, int batch, Problem p) {
+    int head = blockIdx.x;
+    Wide sum = 0;
+    for (i64 i = threadIdx.x; i < i64(batch) * p.q_len; i += blockDim.x) {
+        i64 place = (i / p.q_len * p.n_heads + head) * p.q_len + i % p.q_len;
+        if (maxima[place] > -infinity()) sum -= exp(sink[head] - maxima[place]) / sums[place] * delta[place];
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) gradient[head] = sum;
+}
+
 // P and dS of a tile from its scores: writes P, with dropout, over the scores and dS = P ⊙ (dO Vᵀ − delta) to d.
 // gradients and values (TILE, value_dim + 1) are in shared memory.
 DEVICE void weights_and_gradients(const Problem& p, const Wide* gradients, const Wide* values, const Wide* maxima,
@@ -189,10 +261,11 @@ DEVICE void weights_and_gradients(const Problem& p, const Wide* gradients, const
     }
 }
 
-// dQ = scale · dS K. Grid: (tiles of queries, n_heads, batch), one block of 256 threads each.
+// dQ = scale · dS K and, with forget, row_sums of dS. Grid: (tiles of queries, n_heads, batch), one block of 256 threads
+// each.
 KERNEL(attention_backward_query, const Number* query, const Number* key, const Number* value, const Wide* attn_mask,
-       const u8* padding, const u32* segments, const Number* g, const Wide* maxima, const Wide* sums, const Wide* delta,
-       Number* dquery, Problem p, Strides of_query, Strides of_key, Strides of_value, Strides of_g, Strides of_dquery) {
+       const u8* padding, const u32* segments, const Two* forget, const Number* g, const Wide* maxima, const Wide* sums,
+       const Wide* delta, Number* dquery, Wide* row_sums, Problem p, Strides of_query, Strides of_key, Strides of_value, Strides of_g, Strides of_dquery) {
     DYNAMIC_SHARED(Wide, shared);
     int first_row = blockIdx.x * TILE, head = blockIdx.y, example = blockIdx.z, kv_head = head / (p.n_heads / p.n_kv_heads);
     Wide* queries = shared;
@@ -203,9 +276,11 @@ KERNEL(attention_backward_query, const Number* query, const Number* key, const N
     int a = threadIdx.x / SIDE, b = threadIdx.x % SIDE;
     load_rows(query, of_query, example, head, first_row, p.q_len, p.head_dim, queries);
     load_rows(g, of_g, example, head, first_row, p.q_len, p.value_dim, gradients);
-    Wide result[PER_THREAD][OF_WIDTH];
-    for (int i = 0; i < PER_THREAD; i++)
+    Wide result[PER_THREAD][OF_WIDTH], of_rows[PER_THREAD];
+    for (int i = 0; i < PER_THREAD; i++) {
+        of_rows[i] = 0;
         for (int c = 0; c < OF_WIDTH; c++) result[i][c] = 0;
+    }
     int from, to;
     keys_of(p, first_row, from, to);
     for (int first_key = from; first_key < to; first_key += TILE) {
@@ -214,10 +289,14 @@ KERNEL(attention_backward_query, const Number* query, const Number* key, const N
         load_rows(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, values);
         __syncthreads();
         Wide scores[PER_THREAD][PER_THREAD], d[PER_THREAD][PER_THREAD];
-        score(p, queries, keys, padding, segments, attn_mask, example, head, first_row, first_key, scores);
+        score(p, queries, keys, padding, segments, attn_mask, forget, example, head, first_row, first_key, scores);
         weights_and_gradients(p, gradients, values, maxima, sums, delta, example, head, first_row, first_key, scores, d);
-        for (int i = 0; i < PER_THREAD; i++)
-            for (int j = 0; j < PER_THREAD; j++) ds[(PER_THREAD * a + i) * (TILE + 1) + b + SIDE * j] = d[i][j];
+        for (int i = 0; i < PER_THREAD; i++) {
+            for (int j = 0; j < PER_THREAD; j++) {
+                ds[(PER_THREAD * a + i) * (TILE + 1) + b + SIDE * j] = d[i][j];
+                of_rows[i] += d[i][j];
+            }
+        }
         __syncthreads();
         for (int k = 0; k < TILE; k++) {
             for (int c = 0; c < OF_WIDTH; c++) {
@@ -228,6 +307,11 @@ KERNEL(attention_backward_query, const Number* query, const Number* key, const N
             }
         }
     }
+    for (int i = 0; i < PER_THREAD && row_sums; i++) {
+        Wide sum = row_sum(of_rows[i]);
+        int row = first_row + PER_THREAD * a + i;
+        if (row < p.q_len && b == 0) row_sums[(i64(example) * p.n_heads + head) * p.q_len + row] = sum;
+    }
     for (int i = 0; i < PER_THREAD; i++) {
         int row = first_row + PER_THREAD * a + i;
         if (row >= p.q_len) continue;
@@ -237,11 +321,11 @@ KERNEL(attention_backward_query, const Number* query, const Number* key, const N
     }
 }
 
-// dK = scale · dSᵀ Q and dV = Pᵀ dO, summed over the heads of queries that share a head of keys.
-// Grid: (tiles of keys, n_kv_heads, batch), one block of 256 threads each.
+// dK = scale · dSᵀ Q and dV = Pᵀ dO, summed over the heads of queries that share a head of keys; with forget, column_sums of
+// dS of each head. Grid: (tiles of keys, n_kv_heads, batch), one block of 256 threads each.
 KERNEL(attention_backward_key, const Number* query, const Number* key, const Number* value, const Wide* attn_mask,
-       const u8* padding, const u32* segments, const Number* g, const Wide* maxima, const Wide* sums, const Wide* delta,
-       Number* dkey, Number* dvalue, Problem p, Strides of_query, Strides of_key, Strides of_value, Strides of_g,
+       const u8* padding, const u32* segments, const Two* forget, const Number* g, const Wide* maxima, const Wide* sums,
+       const Wide* delta, Number* dkey, Number* dvalue, Wide* column_sums, Problem p, Strides of_query, Strides of_key, Strides of_value, Strides of_g,
        Strides of_dkey, Strides of_dvalue) {
     DYNAMIC_SHARED(Wide, shared);
     int first_key = blockIdx.x * TILE, kv_head = blockIdx.y, example = blockIdx.z, group = p.n_heads / p.n_kv_heads;
@@ -259,13 +343,14 @@ KERNEL(attention_backward_key, const Number* query, const Number* key, const Num
     int from, to;
     queries_of(p, first_key, from, to);
     for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
+        Wide of_column = 0; // column threadIdx.x of dS
         for (int first_row = from; first_row < to; first_row += TILE) {
             __syncthreads();
             load_rows(query, of_query, example, head, first_row, p.q_len, p.head_dim, queries);
             load_rows(g, of_g, example, head, first_row, p.q_len, p.value_dim, gradients);
             __syncthreads();
             Wide scores[PER_THREAD][PER_THREAD], d[PER_THREAD][PER_THREAD];
-            score(p, queries, keys, padding, segments, attn_mask, example, head, first_row, first_key, scores);
+            score(p, queries, keys, padding, segments, attn_mask, forget, example, head, first_row, first_key, scores);
             weights_and_gradients(p, gradients, values, maxima, sums, delta, example, head, first_row, first_key, scores,
                                   d);
             for (int i = 0; i < PER_THREAD; i++)
@@ -282,6 +367,8 @@ KERNEL(attention_backward_key, const Number* query, const Number* key, const Num
             for (int i = 0; i < PER_THREAD; i++)
                 for (int j = 0; j < PER_THREAD; j++) tile[(PER_THREAD * a + i) * (TILE + 1) + b + SIDE * j] = d[i][j];
             __syncthreads();
+            if (column_sums && threadIdx.x < TILE)
+                for (int k = 0; k < TILE; k++) of_column += tile[k * (TILE + 1) + threadIdx.x];
             for (int k = 0; k < TILE; k++)
                 for (int c = 0; c < OF_WIDTH; c++) {
                     if (b + SIDE * c >= p.head_dim) break;
@@ -290,6 +377,9 @@ KERNEL(attention_backward_key, const Number* query, const Number* key, const Num
                         of_keys[i][c] += tile[k * (TILE + 1) + PER_THREAD * a + i] * of_row;
                 }
         }
+        int column = first_key + threadIdx.x;
+        if (column_sums && threadIdx.x < TILE && column < p.kv_len)
+            column_sums[(i64(example) * p.n_heads + head) * p.kv_len + column] = of_column;
     }
     for (int i = 0; i < PER_THREAD; i++) {
         int row = first_key + PER_THREAD * a + i;

@@ -29,6 +29,24 @@
 //! <https://arxiv.org/abs/2107.02027>, §3.2.2): S = −∞ between positions of different documents.
 //! Tiles without a pair of the same document are skipped.
 //!
+//! A sink z_h of each head takes weight and has no value (Agarwal et al. 2025, "gpt-oss",
+//! <https://arxiv.org/abs/2508.10925>): it joins the sum of a row when all keys are read. It is not scaled.
+//!
+//! ```text
+//! P = e^S / (e^z + Σ e^S);   backward: dz = −Σ over rows (e^z / (e^z + Σ e^S)) · delta
+//! ```
+//!
+//! Forgetting (Lin et al. 2025, <https://arxiv.org/abs/2503.02130>) adds the logarithms of the gates f between key and
+//! query to a causal score, with c their cumulative sum, to which padding adds nothing:
+//!
+//! ```text
+//! S_ij = scale · q_i·k_j + c_i − c_j;   backward: dc_i = Σ_j dS_ij − Σ_j dS_ji,   d log f_t = Σ_{i ≥ t} dc_i
+//! ```
+//!
+//! c is summed in f64 and kept as two numbers, of which the second is the rounding error of the first: |c| grows with
+//! the sequence, and rounded to f32 it would move near keys by 1e-3. c_i is the same in a whole row and would drop out
+//! without a sink; it stays, so that near keys have small exponents.
+//!
 //! Dropout of P drops the same elements as `tealight_ops::dropout` would. The backward draws the mask again
 //! instead of storing it.
 
@@ -46,12 +64,12 @@ use crate::backend::profile::{Phase, timed};
 use crate::backend::simd::vector::Lanes;
 use crate::ops::dropout::Draw;
 use crate::ops::softmax::softmax;
-use cpu::{ForwardResults, Masks, Operands, Strided};
+use cpu::{ForwardResults, Masks, Operands, Places, Strided};
 use problem::Problem;
 
 const NAME: &str = "attention";
 
-/// Masks, scale and dropout.
+/// Masks, scale, dropout, and what joins the scores.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
     /// The factor of the products; `None` is 1/√head_dim (Vaswani et al. 2017, §3.2.1).
@@ -70,6 +88,11 @@ pub struct Options<'a> {
     /// Added to the scores: `(q_len, kv_len)` or `(n_heads, q_len, kv_len)`, where `-inf` drops. It
     /// may be learnt, as a bias of relative positions is.
     pub attn_mask: Option<&'a Tensor>,
+    /// `(n_heads)`: a score of each head that joins the sum of a row and has no value. It may be learnt.
+    pub sink: Option<&'a Tensor>,
+    /// `(batch, n_heads, kv_len)`, finite: log f of every key. The weight of a key falls by the f of all keys after it,
+    /// up to that of the query. For causal attention of no more queries than keys.
+    pub log_forget: Option<&'a Tensor>,
     /// The order of the axes of query, key, value and output.
     pub layout: Layout,
 }
@@ -157,7 +180,9 @@ pub fn weights(query: &Tensor, key: &Tensor, options: &Options<'_>) -> Result<Te
         let shape = (problem.batch, problem.n_heads, problem.q_len, problem.kv_len);
         return Tensor::zeros(shape, query.dtype(), query.device());
     }
-    widened_all([query, key], |[query, key]| softmax(&reference::scores(query, key, options)?))
+    widened_all([query, key], |[query, key]| {
+        reference::distribution(&reference::scores(query, key, options)?, options, softmax)
+    })
 }
 
 /// The definition. Operands without elements give zeros.
@@ -185,11 +210,19 @@ fn on_cpu<T: Lanes>(
     let segments = options.segments.map(|segments| segments.flatten_all()?.to_vec1());
     let masks = Masks { padding: padding.transpose()?, segments: segments.transpose()? };
     let mut inputs = operands.into_iter().map(with_rows).collect::<Result<Vec<_>>>()?;
-    if let Some(mask) = options.attn_mask {
-        inputs.push(mask.to_dtype(T::DTYPE)?.contiguous()?);
-    }
+    let mut place = |x: Option<&Tensor>| -> Result<Option<usize>> {
+        let Some(x) = x else { return Ok(None) };
+        inputs.push(x.to_dtype(T::DTYPE)?.contiguous()?);
+        Ok(Some(inputs.len() - 1))
+    };
+    let places = Places {
+        attn_mask: place(options.attn_mask)?,
+        sink: place(options.sink)?,
+        log_forget: place(options.log_forget)?,
+    };
     let (output, rows) = timed(NAME, Phase::Forward, || {
-        Result::Ok(cpu::forward(&problem, &Operands::<T>::from_tensors(&problem, &masks, &inputs)?))
+        let operands = Operands::<T>::from_tensors(&problem, &masks, &inputs, places)?;
+        Result::Ok(cpu::forward(&problem, &operands))
     })?;
     let output = stored(output, &problem.output_shape()[..]);
     let inputs: Vec<_> = inputs.iter().collect();
@@ -200,14 +233,20 @@ fn on_cpu<T: Lanes>(
             output: Strided::from_tensor(output, problem.layout)?,
             gradient: Strided::from_tensor(gradient, problem.layout)?,
         };
-        let operands = Operands::<T>::from_tensors(&problem, &masks, inputs)?;
-        let (all, dmask) = cpu::backward(&problem, &operands, &results);
-        let mut gradients = gradients(all.map(Some), inputs)?;
-        if let Some(dmask) = dmask {
-            let dmask = tensor(dmask, (problem.n_heads, problem.q_len, problem.kv_len))?;
-            gradients.push(Some(if inputs[3].rank() == 2 { dmask.sum(0)? } else { dmask }));
-        } else if inputs.len() == 4 {
-            gradients.push(None);
+        let operands = Operands::<T>::from_tensors(&problem, &masks, inputs, places)?;
+        let all = cpu::backward(&problem, &operands, &results);
+        let mut gradients = gradients([all.query, all.key, all.value].map(Some), inputs)?;
+        gradients.resize(inputs.len(), None);
+        let Problem { batch, n_heads, q_len, kv_len, .. } = problem;
+        if let (Some(at), Some(dmask)) = (places.attn_mask, all.attn_mask) {
+            let dmask = tensor(dmask, (n_heads, q_len, kv_len))?;
+            gradients[at] = Some(if inputs[at].rank() == 2 { dmask.sum(0)? } else { dmask });
+        }
+        if let (Some(at), Some(dsink)) = (places.sink, all.sink) {
+            gradients[at] = Some(tensor(dsink, n_heads)?);
+        }
+        if let (Some(at), Some(dlog_forget)) = (places.log_forget, all.log_forget) {
+            gradients[at] = Some(tensor(dlog_forget, (batch, n_heads, kv_len))?);
         }
         Ok(gradients)
     })

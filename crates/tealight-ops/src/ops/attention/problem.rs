@@ -130,6 +130,23 @@ fn check_masks(options: &Options<'_>, shape: [usize; 4]) -> Result<()> {
             bail!("attn_mask has dtype {:?}, expected floats to add", mask.dtype())
         }
     }
+    if let Some(sink) = options.sink
+        && (sink.dims() != [n_heads] || !sink.dtype().is_float())
+    {
+        bail!("sink is {sink:?}, expected floats of shape {:?}", [n_heads])
+    }
+    options.log_forget.map_or(Ok(()), |log_forget| check_forget(log_forget, options, shape))
+}
+
+fn check_forget(log_forget: &Tensor, options: &Options<'_>, shape: [usize; 4]) -> Result<()> {
+    let [batch, n_heads, q_len, kv_len] = shape;
+    let expected = [batch, n_heads, kv_len];
+    if log_forget.dims() != expected || !log_forget.dtype().is_float() {
+        bail!("log_forget is {log_forget:?}, expected floats of shape {expected:?}")
+    }
+    if !options.causal || q_len > kv_len {
+        bail!("log_forget is for causal attention of no more queries than keys")
+    }
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! The definition, in plain tensor operations: a row of scores for every query. It computes scale, groups
 //! and masks from the options by itself and shares nothing with the fused loop.
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{D, DType, Device, Result, Tensor};
 
 use super::{Layout, Options};
 use crate::ops::dropout::reference::dropout;
@@ -14,13 +14,26 @@ pub fn attention(
     value: &Tensor,
     options: &Options<'_>,
 ) -> Result<Tensor> {
-    let mut weights = softmax(&scores(query, key, options)?)?;
+    let mut weights = distribution(&scores(query, key, options)?, options, softmax)?;
     if let Some(draw) = options.dropout.filter(|draw| draw.rate > 0.) {
         weights = dropout(&weights, draw.rate, draw.stream)?;
     }
     let (_, n_heads, _, _) = weights.dims4()?;
     let value = repeated(&heads_first(value, options)?, n_heads)?;
     heads_first(&weights.matmul(&value)?, options)
+}
+
+/// The softmax of each row of scores, with the sink beside them if there is one.
+pub(super) fn distribution(
+    scores: &Tensor,
+    options: &Options<'_>,
+    softmax: impl Fn(&Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let Some(sink) = options.sink else { return softmax(scores) };
+    let (batch, n_heads, q_len, kv_len) = scores.dims4()?;
+    let sink = sink.to_dtype(scores.dtype())?.reshape((1, n_heads, 1, 1))?;
+    let sink = sink.broadcast_as((batch, n_heads, q_len, 1))?;
+    softmax(&Tensor::cat(&[scores, &sink], D::Minus1)?)?.narrow(D::Minus1, 0, kv_len)
 }
 
 /// `(batch, n_heads, q_len, kv_len)`, −∞ for pairs that are masked.
@@ -33,6 +46,10 @@ pub(super) fn scores(query: &Tensor, key: &Tensor, options: &Options<'_>) -> Res
     let mut scores = (query * scale)?.contiguous()?.matmul(&key.t()?)?;
     if let Some(mask) = options.attn_mask {
         scores = scores.broadcast_add(&mask.to_dtype(scores.dtype())?)?;
+    }
+    if let Some(log_forget) = options.log_forget {
+        let between = forgotten(log_forget, q_len, options)?;
+        scores = (&scores + between.to_dtype(scores.dtype())?)?;
     }
     let distances = distances(q_len, kv_len, scores.device())?;
     if options.causal {
@@ -51,6 +68,18 @@ pub(super) fn scores(query: &Tensor, key: &Tensor, options: &Options<'_>) -> Res
         scores = without(&scores, &query_segments.broadcast_ne(&key_segments)?)?;
     }
     Ok(scores)
+}
+
+/// c_i − c_j, `(batch, n_heads, q_len, kv_len)` of f64.
+fn forgotten(log_forget: &Tensor, q_len: usize, options: &Options<'_>) -> Result<Tensor> {
+    let (batch, _n_heads, kv_len) = log_forget.dims3()?;
+    let mut log_forget = log_forget.to_dtype(DType::F64)?;
+    if let Some(padding) = options.key_padding_mask {
+        let padding = padding.reshape((batch, 1, kv_len))?.broadcast_as(log_forget.shape())?;
+        log_forget = padding.where_cond(&log_forget.zeros_like()?, &log_forget)?;
+    }
+    let c = log_forget.cumsum(D::Minus1)?;
+    c.narrow(D::Minus1, kv_len - q_len, q_len)?.unsqueeze(3)?.broadcast_sub(&c.unsqueeze(2)?)
 }
 
 /// `(batch, len, heads, width)` as `(batch, heads, len, width)`, and back.

@@ -196,10 +196,10 @@ DEVICE u32 dropped_pairs(const Problem& p, int example, int head, Pairs<TURNED> 
     return dropped;
 }
 
-// Turns products Q Kᵀ into scores: scaled, plus the additive mask, −∞ where a query does not read a key.
+// Turns products Q Kᵀ into scores: scaled, plus additive mask and decay, −∞ where a query does not read a key.
 template <int N, bool TURNED>
-DEVICE void score(const Problem& p, const u8* padding, const u32* segments, const float* attn_mask, int example,
-                  int head, Pairs<TURNED> pairs, float (&scores)[N][4]) {
+DEVICE void score(const Problem& p, const u8* padding, const u32* segments, const float* attn_mask,
+                  const Two* forget, int example, int head, Pairs<TURNED> pairs, float (&scores)[N][4]) {
     u32 closed = closed_pairs<N>(p, padding, segments, example, pairs);
     float scale = p.scale;
     UNROLL for (int j = 0; j < N; j++)
@@ -211,6 +211,15 @@ DEVICE void score(const Problem& p, const u8* padding, const u32* segments, cons
                 int query, key;
                 find_pair(pairs, 4 * j + i, query, key);
                 if (!has(closed, 4 * j + i)) scores[j][i] += attn_mask[i64(query) * p.kv_len + key];
+            }
+        }
+    }
+    if (forget) {
+        UNROLL for (int j = 0; j < N; j++) {
+            UNROLL for (int i = 0; i < 4; i++) {
+                int query, key;
+                find_pair(pairs, 4 * j + i, query, key);
+                if (!has(closed, 4 * j + i)) scores[j][i] += forgotten(p, forget, example, head, query, key);
             }
         }
     }
@@ -239,7 +248,8 @@ template <int N> DEVICE void clear(float (&sums)[N][4]) {
 // O = softmax(scale · Q Kᵀ + M) V, and m and ℓ of each row. Block (tile of queries, head, example).
 template <int D>
 DEVICE void forward(const Number* query, const Number* key, const Number* value, const float* attn_mask,
-                    const u8* padding, const u32* segments, Number* output, float* maxima, float* sums, const Problem& p,
+                    const u8* padding, const u32* segments, const Two* forget, const float* sink, Number* output,
+                    float* maxima, float* sums, const Problem& p,
                     const Strides& of_query, const Strides& of_key, const Strides& of_value, const Strides& of_output) {
     constexpr int N = TILE / 8;
     DYNAMIC_SHARED(Number, shared);
@@ -271,7 +281,7 @@ DEVICE void forward(const Number* query, const Number* key, const Number* value,
         clear(scores);
         multiply_rows<D>(scores, queries, of_warp, keys);
         Pairs<false> pairs{first_row + of_warp, first_key};
-        score(p, padding, segments, attn_mask, example, head, pairs, scores);
+        score(p, padding, segments, attn_mask, forget, example, head, pairs, scores);
         u32 dropped = dropped_pairs<N>(p, example, head, pairs);
         UNROLL for (int half = 0; half < 2; half++) {
             float new_max = max[half];
@@ -300,6 +310,15 @@ DEVICE void forward(const Number* query, const Number* key, const Number* value,
         next = read;
     }
     UNROLL for (int half = 0; half < 2; half++) {
+        if (sink && max[half] > -infinity()) {
+            float with_sink = fmax(max[half], sink[head]), before = rough_exp(max[half] - with_sink);
+            sum[half] = sum[half] * before + rough_exp(sink[head] - with_sink);
+            max[half] = with_sink;
+            UNROLL for (int j = 0; j < D / 8; j++) {
+                result[j][2 * half] *= before;
+                result[j][2 * half + 1] *= before;
+            }
+        }
         int row = first_row + of_warp + lane / 4 + 8 * half;
         i64 place = (i64(example) * p.n_heads + head) * p.q_len + row;
         if (row < p.q_len && lane % 4 == 0) {
@@ -316,11 +335,12 @@ DEVICE void forward(const Number* query, const Number* key, const Number* value,
     store_rows<D>(output, of_output, example, head, first_row + of_warp, p.q_len, p.value_dim, 1, result);
 }
 
-// dQ = scale · dS K. Block (tile of queries, head, example).
+// dQ = scale · dS K and, with forget, row_sums of dS. Block (tile of queries, head, example).
 template <int D, int N>
 DEVICE void backward_query(const Number* query, const Number* key, const Number* value, const float* attn_mask,
-                           const u8* padding, const u32* segments, const Number* g, const float* maxima,
-                           const float* sums, const float* delta, Number* dquery, const Problem& p,
+                           const u8* padding, const u32* segments, const Two* forget, const Number* g,
+                           const float* maxima, const float* sums, const float* delta, Number* dquery, float* row_sums,
+                           const Problem& p,
                            const Strides& of_query, const Strides& of_key, const Strides& of_value, const Strides& of_g,
                            const Strides& of_dquery) {
     DYNAMIC_SHARED(Number, shared);
@@ -332,7 +352,7 @@ DEVICE void backward_query(const Number* query, const Number* key, const Number*
     Number* others = gradients + TILE * (D + PAD); // two tiles of keys and of values, as in the forward
     load_tile<D>(query, of_query, example, head, first_row, p.q_len, p.head_dim, TILE, queries);
     load_tile<D>(g, of_g, example, head, first_row, p.q_len, p.value_dim, TILE, gradients);
-    float max[2], inverse[2], of_row[2], result[D / 8][4], keep_scale = p.dropout_scale;
+    float max[2], inverse[2], of_row[2], of_ds[2] = {0, 0}, result[D / 8][4], keep_scale = p.dropout_scale;
     clear(result);
     UNROLL for (int half = 0; half < 2; half++) {
         int row = first_row + of_warp + lane / 4 + 8 * half;
@@ -364,7 +384,7 @@ DEVICE void backward_query(const Number* query, const Number* key, const Number*
         multiply_rows<D>(scores, queries, of_warp, keys);
         multiply_rows<D>(d, gradients, of_warp, values);
         Pairs<false> pairs{first_row + of_warp, first_key};
-        score(p, padding, segments, attn_mask, example, head, pairs, scores);
+        score(p, padding, segments, attn_mask, forget, example, head, pairs, scores);
         u32 dropped = dropped_pairs<N>(p, example, head, pairs);
         UNROLL for (int j = 0; j < N; j++) {
             UNROLL for (int i = 0; i < 4; i++) {
@@ -373,6 +393,7 @@ DEVICE void backward_query(const Number* query, const Number* key, const Number*
                 float weight = open ? rough_exp(scores[j][i] - max[half]) * inverse[half] : 0.f;
                 float d_kept = has(dropped, 4 * j + i) ? 0.f : d[j][i] * keep_scale;
                 d[j][i] = open ? weight * (d_kept - of_row[half]) : 0.f;
+                of_ds[half] += d[j][i];
             }
         }
         multiply_sums<D>(result, d, keys);
@@ -381,15 +402,21 @@ DEVICE void backward_query(const Number* query, const Number* key, const Number*
         keys = next;
         next = read;
     }
+    UNROLL for (int half = 0; half < 2 && row_sums; half++) {
+        float sum = lanes_sum(of_ds[half]);
+        int row = first_row + of_warp + lane / 4 + 8 * half;
+        if (row < p.q_len && lane % 4 == 0) row_sums[(i64(example) * p.n_heads + head) * p.q_len + row] = sum;
+    }
     store_rows<D>(dquery, of_dquery, example, head, first_row + of_warp, p.q_len, p.head_dim, p.scale, result);
 }
 
-// dK = scale · dSᵀ Q and dV = Pᵀ dO, summed over the heads of queries that share a head of keys. Block (tile of keys,
-// head of keys, example). The rows of the scores are keys, their columns queries.
+// dK = scale · dSᵀ Q and dV = Pᵀ dO, summed over the heads of queries that share a head of keys; with forget, column_sums of
+// dS of each head. Block (tile of keys, head of keys, example). The rows of the scores are keys, their columns queries.
 template <int D, int N>
 DEVICE void backward_key(const Number* query, const Number* key, const Number* value, const float* attn_mask,
-                         const u8* padding, const u32* segments, const Number* g, const float* maxima, const float* sums,
-                         const float* delta, Number* dkey, Number* dvalue, const Problem& p, const Strides& of_query,
+                         const u8* padding, const u32* segments, const Two* forget, const Number* g,
+                         const float* maxima, const float* sums, const float* delta, Number* dkey, Number* dvalue,
+                         float* column_sums, const Problem& p, const Strides& of_query,
                          const Strides& of_key, const Strides& of_value, const Strides& of_g, const Strides& of_dkey,
                          const Strides& of_dvalue) {
     DYNAMIC_SHARED(Number, shared);
@@ -402,7 +429,7 @@ DEVICE void backward_key(const Number* query, const Number* key, const Number* v
     float* of_others = reinterpret_cast<float*>(others + 4 * OF_TILE); // of both: m, 1 / ℓ and delta of each query
     load_tile<D>(key, of_key, example, kv_head, first_key, p.kv_len, p.head_dim, TILE, keys);
     load_tile<D>(value, of_value, example, kv_head, first_key, p.kv_len, p.value_dim, TILE, values);
-    float of_keys[D / 8][4], of_values[D / 8][4], keep_scale = p.dropout_scale;
+    float of_keys[D / 8][4], of_values[D / 8][4], of_ds[2] = {0, 0}, keep_scale = p.dropout_scale;
     clear(of_keys);
     clear(of_values);
     int from, to;
@@ -440,7 +467,7 @@ DEVICE void backward_key(const Number* query, const Number* key, const Number* v
         multiply_rows<D>(weights, keys, of_warp, queries);
         multiply_rows<D>(d, values, of_warp, gradients);
         Pairs<true> pairs{first_key + of_warp, first_row};
-        score(p, padding, segments, attn_mask, example, head, pairs, weights);
+        score(p, padding, segments, attn_mask, forget, example, head, pairs, weights);
         u32 dropped = dropped_pairs<N>(p, example, head, pairs);
         UNROLL for (int j = 0; j < N; j++) {
             UNROLL for (int i = 0; i < 4; i++) {
@@ -450,7 +477,16 @@ DEVICE void backward_key(const Number* query, const Number* key, const Number* v
                 float d_kept = is_dropped ? 0.f : d[j][i] * keep_scale;
                 d[j][i] = open ? weight * (d_kept - of_queries[16 * N + column]) : 0.f;
                 weights[j][i] = is_dropped ? 0.f : weight * keep_scale;
+                of_ds[i / 2] += d[j][i];
             }
+        }
+        bool is_last_of_head = tile % n_tiles == n_tiles - 1;
+        UNROLL for (int half = 0; half < 2 && column_sums && is_last_of_head; half++) {
+            float sum = lanes_sum(of_ds[half]);
+            int of_key = first_key + of_warp + lane / 4 + 8 * half;
+            if (of_key < p.kv_len && lane % 4 == 0)
+                column_sums[(i64(example) * p.n_heads + head) * p.kv_len + of_key] = sum;
+            of_ds[half] = 0;
         }
         multiply_sums<D>(of_values, weights, gradients);
         multiply_sums<D>(of_keys, d, queries);
@@ -466,24 +502,25 @@ DEVICE void backward_key(const Number* query, const Number* key, const Number* v
 // takes long to compile.
 #define KERNELS(D, N)                                                                                                 \
     KERNEL(attention_forward_##D, const Number* query, const Number* key, const Number* value, const float* attn_mask, \
-           const u8* padding, const u32* segments, Number* output, float* maxima, float* sums, Problem p,             \
-           Strides of_query, Strides of_key, Strides of_value, Strides of_output) {                                   \
-        forward<D>(query, key, value, attn_mask, padding, segments, output, maxima, sums, p, of_query, of_key, of_value, \
-                   of_output);                                                                                        \
+           const u8* padding, const u32* segments, const Two* forget, const float* sink, Number* output, float* maxima, \
+           float* sums, Problem p, Strides of_query, Strides of_key, Strides of_value, Strides of_output) {           \
+        forward<D>(query, key, value, attn_mask, padding, segments, forget, sink, output, maxima, sums, p, of_query,  \
+                   of_key, of_value, of_output);                                                                      \
     }                                                                                                                 \
     KERNEL(attention_backward_query_##D, const Number* query, const Number* key, const Number* value,                 \
-           const float* attn_mask, const u8* padding, const u32* segments, const Number* g, const float* maxima,      \
-           const float* sums, const float* delta, Number* dquery, Problem p, Strides of_query, Strides of_key,        \
-           Strides of_value, Strides of_g, Strides of_dquery) {                                                       \
-        backward_query<D, N>(query, key, value, attn_mask, padding, segments, g, maxima, sums, delta, dquery, p, of_query, \
-                             of_key, of_value, of_g, of_dquery);                                                      \
+           const float* attn_mask, const u8* padding, const u32* segments, const Two* forget, const Number* g,        \
+           const float* maxima, const float* sums, const float* delta, Number* dquery, float* row_sums, Problem p,    \
+           Strides of_query, Strides of_key, Strides of_value, Strides of_g, Strides of_dquery) {                     \
+        backward_query<D, N>(query, key, value, attn_mask, padding, segments, forget, g, maxima, sums, delta, dquery, \
+                             row_sums, p, of_query, of_key, of_value, of_g, of_dquery);                               \
     }                                                                                                                 \
     KERNEL(attention_backward_key_##D, const Number* query, const Number* key, const Number* value,                   \
-           const float* attn_mask, const u8* padding, const u32* segments, const Number* g, const float* maxima,      \
-           const float* sums, const float* delta, Number* dkey, Number* dvalue, Problem p, Strides of_query,          \
-           Strides of_key, Strides of_value, Strides of_g, Strides of_dkey, Strides of_dvalue) {                      \
-        backward_key<D, N>(query, key, value, attn_mask, padding, segments, g, maxima, sums, delta, dkey, dvalue, p,  \
-                           of_query, of_key, of_value, of_g, of_dkey, of_dvalue);                                     \
+           const float* attn_mask, const u8* padding, const u32* segments, const Two* forget, const Number* g,        \
+           const float* maxima, const float* sums, const float* delta, Number* dkey, Number* dvalue,                  \
+           float* column_sums, Problem p, Strides of_query, Strides of_key, Strides of_value, Strides of_g,           \
+           Strides of_dkey, Strides of_dvalue) {                                                                      \
+        backward_key<D, N>(query, key, value, attn_mask, padding, segments, forget, g, maxima, sums, delta, dkey, dvalue, \
+                           column_sums, p, of_query, of_key, of_value, of_g, of_dkey, of_dvalue);                     \
     }
 
 #if !defined WIDTH || WIDTH == 32

@@ -57,6 +57,16 @@ DEVICE void queries_of(const Problem& p, int first, int& from, int& to) {
     to = int(high > p.q_len ? p.q_len : high < 0 ? 0 : high);
 }
 
+// A number and its rounding error.
+struct Two { Wide high, low; };
+
+// c_i − c_j, which forgetting adds to the score of (query `row`, `key`). c is (batch, n_heads, kv_len).
+DEVICE Wide forgotten(const Problem& p, const Two* c, int example, int head, int row, int key) {
+    c += (i64(example) * p.n_heads + head) * p.kv_len;
+    Two of_query = c[row + p.kv_len - p.q_len], of_key = c[key];
+    return (of_query.high - of_key.high) + (of_query.low - of_key.low);
+}
+
 // The factor of dropout for the weight of (query `row`, `key`); 1 without dropout.
 DEVICE Wide factor_of(const Problem& p, int example, int head, int row, int key) {
     if (p.threshold == 0) return Wide(1);

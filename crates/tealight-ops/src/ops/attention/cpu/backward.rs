@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use pulp::Simd;
 
+use super::forgetting::gradient_of_gates;
 use super::plan::{Block, Plan};
 use super::product::{ColumnMajor, Product, RightFactor, RowMajor, Start};
 use super::tile::{Queries, ScoreTile, pack, padded, transpose};
@@ -26,13 +27,26 @@ pub(in crate::ops::attention) struct ForwardResults<'a, T> {
     pub(in crate::ops::attention) gradient: Strided<'a, T>,
 }
 
-/// The gradients of query, key and value, in the order of their axes, and the gradient of the additive mask if it is
-/// needed, `(n_heads, q_len, kv_len)`.
+/// The gradients of the operands; of the optional ones if they are there.
+pub(in crate::ops::attention) struct Gradients<T> {
+    /// Of query, key and value, in the order of their axes.
+    pub(in crate::ops::attention) query: Vec<T>,
+    pub(in crate::ops::attention) key: Vec<T>,
+    pub(in crate::ops::attention) value: Vec<T>,
+    /// `(n_heads, q_len, kv_len)`, if it is needed.
+    pub(in crate::ops::attention) attn_mask: Option<Vec<T>>,
+    /// `(n_heads)`
+    pub(in crate::ops::attention) sink: Option<Vec<T>>,
+    /// `(batch, n_heads, kv_len)`
+    pub(in crate::ops::attention) log_forget: Option<Vec<T>>,
+}
+
+/// All gradients.
 pub(in crate::ops::attention) fn backward<T: Lanes>(
     problem: &Problem,
     operands: &Operands<'_, T>,
     results: &ForwardResults<'_, T>,
-) -> ([Vec<T>; 3], Option<Vec<T>>) {
+) -> Gradients<T> {
     let &Problem { batch, n_heads, n_kv_heads, q_len, kv_len, head_dim, value_dim, .. } = problem;
     let plan = Plan::from_problem(problem, operands.is_mask_learnt);
     let n_units = batch * n_kv_heads * plan.n_chunks;
@@ -40,13 +54,70 @@ pub(in crate::ops::attention) fn backward<T: Lanes>(
     let mut key = unwritten(n_units * kv_len * head_dim);
     let mut value = unwritten(n_units * kv_len * value_dim);
     let mut attn_mask = operands.is_mask_learnt.then(|| vec![T::ZERO; n_heads * q_len * kv_len]);
+    let mut forget = operands.forgetting.as_ref().map(|_| {
+        let n_keys = problem.group() * kv_len; // of a unit
+        vec![T::ZERO; n_units * n_keys]
+    });
     let mut tiles = query_tiles(problem, &mut query, head_dim);
-    let blocks = plan.blocks(problem, &mut tiles, [&mut key, &mut value], attn_mask.as_deref_mut());
+    let of_units = [&mut key[..], &mut value, forget.as_deref_mut().unwrap_or_default()];
+    let blocks = plan.blocks(problem, &mut tiles, of_units, attn_mask.as_deref_mut());
     let work = problem.multiply_adds() * 5 / 2;
     run(work, blocks, &Backward { problem, operands, results });
     let key = sum_of_chunks(problem, key, head_dim, plan.n_chunks);
     let value = sum_of_chunks(problem, value, value_dim, plan.n_chunks);
-    ([query, key, value], attn_mask)
+    let forget = forget.map(|dc| {
+        let dc = sum_of_parts(&dc, plan.n_chunks, problem.group() * kv_len);
+        gradient_of_gates(problem, dc, operands.masks.padding.as_deref())
+    });
+    let sink = operands.sink.as_ref().map(|sink| sink_gradient(problem, sink, results));
+    Gradients { query, key, value, attn_mask, sink, log_forget: forget }
+}
+
+/// dz of each head: −Σ over its rows of scale · e^(z − shift) · (dO·O), in f64.
+fn sink_gradient<T: Lanes>(
+    problem: &Problem,
+    sink: &[T],
+    results: &ForwardResults<'_, T>,
+) -> Vec<T> {
+    let &Problem { batch, n_heads, q_len, value_dim, .. } = problem;
+    parallel::run(
+        batch * n_heads * q_len * value_dim,
+        0..n_heads,
+        #[inline(always)]
+        |head| {
+            let mut gradient = 0.;
+            for example in 0..batch {
+                let [output, dout] =
+                    [&results.output, &results.gradient].map(|x| x.matrix(example, head));
+                let rows = &results.rows[(example * n_heads + head) * q_len..][..q_len];
+                for (i, row) in rows.iter().enumerate() {
+                    let mut delta = 0.;
+                    for (&o, &g) in output.row(i).iter().zip(dout.row(i)) {
+                        delta += o.widen() * g.widen();
+                    }
+                    // A row that reads nothing has a scale of 0, and its exponential may be infinite.
+                    if row.scale != T::ZERO {
+                        let weight = row.scale * (sink[head] - row.shift).exp();
+                        gradient -= weight.widen() * delta;
+                    }
+                }
+            }
+            T::from_f64(gradient)
+        },
+    )
+}
+
+/// The sums of every `n_parts` consecutive parts of `len` numbers.
+fn sum_of_parts<T: Lanes>(x: &[T], n_parts: usize, len: usize) -> Vec<T> {
+    let mut sums = Vec::with_capacity(x.len() / n_parts);
+    for parts in x.chunks_exact(n_parts * len) {
+        let mut sum = parts[..len].to_vec();
+        for part in parts[len..].chunks_exact(len) {
+            add_scaled(&mut sum, part, T::ONE);
+        }
+        sums.extend(sum);
+    }
+    sums
 }
 
 /// The sum of every `n_chunks` consecutive matrices `(kv_len, width)`, in the order of the operands.
@@ -99,7 +170,9 @@ impl<T: Lanes> Kernel<Block<'_, '_, T>> for Backward<'_, T> {
                     remaining = Some(rest);
                     rows
                 });
-                self.tile(simd, queries, &mut buffers, mask_gradient);
+                let first = queries.head % problem.group() * problem.kv_len;
+                let dc = unit.forget.get_mut(first..first + problem.kv_len);
+                self.tile(simd, queries, &mut buffers, mask_gradient, dc);
                 unpack(result, buffers.query_gradient, T::from_f64(problem.scale));
             }
             unpack(&mut unit.key, buffers.key_gradient, T::ONE);
@@ -141,7 +214,7 @@ scratch_memory! {
 }
 
 impl<T: Lanes> Backward<'_, T> {
-    /// Computes the gradient of the tile's queries, and adds to the gradients of keys, values and additive mask.
+    /// Computes the gradient of the tile's queries, and adds to the gradients of keys, values, additive mask and c.
     #[inline(always)]
     fn tile<S: Simd>(
         &self,
@@ -149,6 +222,7 @@ impl<T: Lanes> Backward<'_, T> {
         queries: &Queries,
         buffers: &mut Buffers<'_, T>,
         mut mask_gradient: Option<&mut [T]>,
+        mut dc: Option<&mut [T]>,
     ) {
         let Self { problem, operands, .. } = self;
         self.prepare(simd, queries, buffers);
@@ -174,6 +248,10 @@ impl<T: Lanes> Backward<'_, T> {
             );
             if let Some(mask_gradient) = &mut mask_gradient {
                 add_transposed(mask_gradient, score_gradient, &tile.keys, problem);
+            }
+            if let (Some(forgetting), Some(dc)) = (&operands.forgetting, &mut dc) {
+                let n_queries = problem.n_queries();
+                forgetting.add_gradient(dc, score_gradient, n_queries, queries, tile.keys.clone());
             }
             self.add_to_keys(simd, &tile, buffers);
             self.add_to_queries(simd, &tile, key, buffers);

@@ -49,6 +49,9 @@ impl<T: Lanes> Kernel<Block<'_, '_, T>> for Forward<'_, T> {
         let mut buffers = Buffers::from_scratch(&mut memory, self.problem);
         for (tile, rows) in block {
             self.attend(simd, &tile.queries, &mut buffers);
+            if let Some(sink) = &self.operands.sink {
+                buffers.add_sink(sink[tile.queries.head], padded(self.problem.value_dim));
+            }
             buffers.finish(self.problem, &mut tile.result, rows);
         }
     }
@@ -150,6 +153,21 @@ impl<T: Lanes> Buffers<'_, T> {
             }
         }
         is_scaled
+    }
+
+    /// Adds the exponential of the sink to the sums of the rows that read any key.
+    #[inline(always)]
+    fn add_sink(&mut self, sink: T, width: usize) {
+        for (lane, (max, sum)) in self.max.iter_mut().zip(self.sum.iter_mut()).enumerate() {
+            self.scale[lane] = T::ONE;
+            if *sum != T::ZERO {
+                let shift = if sink > *max { sink } else { *max };
+                self.scale[lane] = (*max - shift).exp();
+                *sum = *sum * self.scale[lane] + (sink - shift).exp();
+                *max = shift;
+            }
+        }
+        scale_rows(self.output, self.scale, width);
     }
 
     /// Divides the output by the sums, and stores the statistics.

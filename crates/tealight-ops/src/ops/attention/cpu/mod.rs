@@ -1,6 +1,7 @@
 //! The CPU loops, in tiles of queries and keys.
 
 mod backward;
+mod forgetting;
 mod forward;
 mod plan;
 mod product;
@@ -17,6 +18,7 @@ use crate::backend::buffer::View;
 use crate::backend::gemm::RoundedProducts;
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::simd::vector::Lanes;
+use forgetting::Forgetting;
 use tile::Queries;
 
 /// A struct of scratch memory for a [`Problem`]: fields are slices, given with their lengths.
@@ -45,6 +47,14 @@ pub(super) struct Masks {
     pub(super) segments: Option<Vec<u32>>,
 }
 
+/// Where the optional operands stand in a list that begins with query, key and value.
+#[derive(Clone, Copy)]
+pub(super) struct Places {
+    pub(super) attn_mask: Option<usize>,
+    pub(super) sink: Option<usize>,
+    pub(super) log_forget: Option<usize>,
+}
+
 /// The operands, locked for reading.
 pub(super) struct Operands<'a, T: 'static> {
     query: Strided<'a, T>,
@@ -54,24 +64,35 @@ pub(super) struct Operands<'a, T: 'static> {
     attn_mask: Option<Strided<'a, T>>,
     /// Whether the gradient of the additive mask is needed.
     is_mask_learnt: bool,
+    /// `(n_heads)`
+    sink: Option<View<'a, T>>,
+    forgetting: Option<Forgetting<T>>,
     masks: &'a Masks,
     /// For products with operands rounded to bf16.
     rounded: Option<RoundedProducts<T>>,
 }
 
 impl<'a, T: Lanes> Operands<'a, T> {
-    /// The operands: query, key and value with contiguous rows, and an additive mask if there are four tensors.
+    /// The operands: query, key and value with contiguous rows, and the optional ones at their `places`.
     pub(super) fn from_tensors(
         problem: &Problem,
         masks: &'a Masks,
         tensors: &'a [Tensor],
+        places: Places,
     ) -> Result<Self> {
+        let attn_mask = places.attn_mask.map(|at| &tensors[at]);
+        let sink = places.sink.map(|at| View::from_tensor(&tensors[at]));
+        let log_forget = places.log_forget.map(|at| View::from_tensor(&tensors[at])).transpose()?;
+        let forgetting = log_forget
+            .map(|log_forget| Forgetting::new(problem, &log_forget, masks.padding.as_deref()));
         Ok(Self {
             query: Strided::from_tensor(&tensors[0], problem.layout)?,
             key: Strided::from_tensor(&tensors[1], problem.layout)?,
             value: Strided::from_tensor(&tensors[2], problem.layout)?,
-            attn_mask: tensors.get(3).map(Strided::of_mask).transpose()?,
-            is_mask_learnt: tensors.get(3).is_some_and(Tensor::track_op),
+            attn_mask: attn_mask.map(Strided::of_mask).transpose()?,
+            is_mask_learnt: attn_mask.is_some_and(Tensor::track_op),
+            sink: sink.transpose()?,
+            forgetting,
             masks,
             rounded: problem.rounding.and_then(RoundedProducts::with),
         })

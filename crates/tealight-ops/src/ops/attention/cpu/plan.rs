@@ -25,6 +25,8 @@ pub(super) struct Unit<'a, 'b, T> {
     pub(super) tiles: &'a mut [QueryTile<'b, T>],
     pub(super) key: MatrixMut<'b, T>,
     pub(super) value: MatrixMut<'b, T>,
+    /// dc of the heads that read the unit's keys, `(group, kv_len)`; empty if nothing is forgotten.
+    pub(super) forget: &'b mut [T],
 }
 
 /// Units for one thread. If the gradient of the additive mask is computed, they differ only in the example.
@@ -43,12 +45,13 @@ impl Plan {
         Self { n_chunks: n_tiles.div_ceil(tiles_per_chunk), tiles_per_chunk }
     }
 
-    /// The blocks, with memory for the gradients of keys and of values. With several chunks, each has its own matrices.
+    /// The blocks, with memory for the gradients of keys, of values and of c, which is empty without decay. With several
+    /// chunks, each has its own matrices.
     pub(super) fn blocks<'a, 'b, T>(
         &self,
         problem: &Problem,
         tiles: &'a mut [QueryTile<'b, T>],
-        [key, value]: [&'b mut [T]; 2],
+        [key, value, forget]: [&'b mut [T]; 3],
         attn_mask: Option<&'b mut [T]>,
     ) -> Vec<Block<'a, 'b, T>> {
         let Problem { n_kv_heads, kv_len, head_dim, value_dim, .. } = *problem;
@@ -59,12 +62,19 @@ impl Plan {
         let chunks = tiles
             .chunks_mut(per_kv_head)
             .flat_map(|of_kv_head| of_kv_head.chunks_mut(self.tiles_per_chunk));
-        let units =
-            chunks.zip(keys.zip(values)).map(|(tiles, (key, value))| Unit { tiles, key, value });
+        let n_units = problem.batch * problem.n_kv_heads * self.n_chunks;
+        let per_unit = forget.len() / n_units;
+        let mut forget = forget;
+        let forgets = std::iter::from_fn(move || {
+            let (unit, rest) = std::mem::take(&mut forget).split_at_mut(per_unit);
+            forget = rest;
+            Some(unit)
+        });
+        let units = chunks.zip(keys.zip(values)).zip(forgets);
+        let units = units.map(|((tiles, (key, value)), forget)| Unit { tiles, key, value, forget });
         if let Some(attn_mask) = attn_mask {
             return self.blocks_with_mask(problem, units, attn_mask);
         }
-        let n_units = problem.batch * problem.n_kv_heads * self.n_chunks;
         let per_block = problem.units_per_block(n_units);
         let mut blocks = Vec::with_capacity(n_units.div_ceil(per_block));
         let mut units = units.peekable();

@@ -82,7 +82,7 @@ impl<'a, T: Lanes> ScoreTile<'a, T> {
         self.keys.len() * self.problem.n_queries()
     }
 
-    /// Writes the scores k·q plus the additive mask, −∞ for pairs that are masked. `query_columns
+    /// Writes the scores k·q plus additive mask and decay, −∞ for pairs that are masked. `query_columns
     /// (head_dim, n_queries)` are the queries, transposed and scaled.
     #[inline(always)]
     pub(super) fn write_scores<S: Simd>(&self, simd: S, query_columns: &[T], scores: &mut [T]) {
@@ -98,6 +98,9 @@ impl<'a, T: Lanes> ScoreTile<'a, T> {
                     scores[lane] += x;
                 }
             }
+        }
+        if let Some(forgetting) = &operands.forgetting {
+            forgetting.add_to(scores, n_queries, queries, keys.clone());
         }
         if !problem.band.is_unmasked(&queries.rows, keys) {
             let rows = &queries.rows;
