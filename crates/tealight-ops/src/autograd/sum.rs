@@ -14,7 +14,7 @@ pub(super) fn add_in_place<T: Element>(sum: &Tensor, term: &Tensor) -> Result<()
     let term = View::<T>::from_tensor(term)?;
     let len = block_len(1);
     with_slice_mut(sum, |sum: &mut [T]| {
-        run(
+        run::<T, _, _>(
             term.len(),
             sum.chunks_mut(len).zip(term.chunks(len)),
             #[inline(always)]

@@ -18,6 +18,9 @@ pub(crate) trait Element: WithDType + Neg<Output = Self> + Pod {
     const ONE: Self;
     const NAN: Self;
     const NEG_INFINITY: Self;
+    /// Whether loops are compiled for each instruction set. Those of f64 are compiled once, for the baseline, because f64
+    /// serves finite differences rather than training, and because each further set costs time of building and memory.
+    const WIDE: bool;
 
     /// The value in f64; unlike the conversions of other traits, always inlined.
     fn widen(self) -> f64;
@@ -39,12 +42,13 @@ pub(crate) trait Element: WithDType + Neg<Output = Self> + Pod {
 }
 
 macro_rules! element {
-    ($type:ident, exp: $exp:ident, normal: $normal:ident) => {
+    ($type:ident, wide: $wide:literal, exp: $exp:ident, normal: $normal:ident) => {
         impl Element for $type {
             const ZERO: Self = 0.;
             const ONE: Self = 1.;
             const NAN: Self = $type::NAN;
             const NEG_INFINITY: Self = $type::NEG_INFINITY;
+            const WIDE: bool = $wide;
 
             #[inline(always)]
             fn widen(self) -> f64 {
@@ -79,8 +83,8 @@ macro_rules! element {
     };
 }
 
-element!(f32, exp: exp_f32, normal: normal_f32);
-element!(f64, exp: exp_f64, normal: normal_f64);
+element!(f32, wide: true, exp: exp_f32, normal: normal_f32);
+element!(f64, wide: false, exp: exp_f64, normal: normal_f64);
 
 #[inline(always)]
 fn exp_f64<const FUSED: bool>(x: f64) -> f64 {

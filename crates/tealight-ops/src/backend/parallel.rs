@@ -22,21 +22,21 @@ pub(crate) fn block_len(width: usize) -> usize {
     (BLOCK / width).max(1) * width
 }
 
-/// Runs `work` on every block, compiled for the widest instruction set; the results are in the order of the
-/// blocks.
+/// Runs `work` on every block of numbers of type T, compiled for the widest instruction set; the results are in the
+/// order of the blocks.
 ///
 /// `work` and all functions that it calls must be `#[inline(always)]`: only code that is inlined here is compiled
 /// for the instruction set found at run time. For the same reason it loops with `for`: `fold` and `for_each` of
 /// the standard library may not be inlined, and are then compiled for the baseline.
 #[inline(always)]
 #[expect(clippy::redundant_closure, reason = "a reference would not be inlined, see `vectorised`")]
-pub(crate) fn run<B: Send, R: Send>(
+pub(crate) fn run<T: Element, B: Send, R: Send>(
     n_elements: usize,
     blocks: impl Iterator<Item = B>,
     work: impl Fn(B) -> R + Send + Sync,
 ) -> Vec<R> {
     let work = |block| {
-        vectorised(
+        vectorised::<T, _, _>(
             block,
             #[inline(always)]
             |block| work(block),
@@ -57,7 +57,7 @@ pub(crate) fn by_blocks<T: Element, U: Sync>(
     work: impl Fn(&mut [T], &[T], &[U]) + Send + Sync,
 ) -> Vec<T> {
     let mut output = unwritten(a.len());
-    run(
+    run::<T, _, _>(
         a.len(),
         output.chunks_mut(len_a).zip(a.chunks(len_a).zip(b.chunks(len_b))),
         #[inline(always)]
@@ -108,7 +108,7 @@ pub(crate) fn squares<T: Element>(x: &[T]) -> f64 {
 
 /// Σ x², accumulated in f64, on several threads.
 pub(crate) fn sum_of_squares<T: Element>(x: &[T]) -> f64 {
-    let partial = run(
+    let partial = run::<T, _, _>(
         x.len(),
         x.chunks(block_len(1)),
         #[inline(always)]
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn results_are_in_the_order_of_the_blocks() {
-        let results = run(PARALLEL_FROM, 0..1_009, |i| 3 * i);
+        let results = run::<f32, _, _>(PARALLEL_FROM, 0..1_009, |i| 3 * i);
         assert_eq!(results, (0..1_009).map(|i| 3 * i).collect::<Vec<_>>());
     }
 

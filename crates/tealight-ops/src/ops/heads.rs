@@ -73,7 +73,7 @@ impl Sizes {
     ) -> Vec<T> {
         let len = self.q_len * self.width;
         let mut output = unwritten(self.batch * self.n_heads * len);
-        run(
+        run::<T, _, _>(
             operands[2].len() * self.n_features,
             output.chunks_mut(len).enumerate(),
             #[inline(always)]
@@ -96,7 +96,7 @@ impl Sizes {
         let mut gradients = operands.map(|operand| unwritten(operand.len()));
         let [dquery, dkey, dvalue] = &mut gradients;
         let dkeys = dkey.chunks_mut(keys).zip(dvalue.chunks_mut(values));
-        run(
+        run::<T, _, _>(
             operands[2].len() * self.n_features,
             dquery.chunks_mut(queries).zip(dkeys).enumerate(),
             #[inline(always)]

@@ -67,7 +67,7 @@ impl<T: Lanes> Product<'_, T> {
         if matches!(self.base, Base::Zero) {
             c.fill(T::ZERO);
         }
-        vectorised(
+        vectorised::<T, _, _>(
             c,
             #[inline(always)]
             |c| {

@@ -75,9 +75,14 @@ macro_rules! kernel {
 }
 
 impl<T: Lanes> Kernel<T> {
+    /// The kernel of `level`, or of the baseline if T is not [wide](crate::backend::element::Element::WIDE).
+    ///
     /// The sums of the largest tile, two vectors of B and one of A fill the registers: 16, or 32 with AVX-512 and
     /// NEON.
     pub(super) fn new(level: Level) -> Self {
+        if !T::WIDE {
+            return kernel!(Scalar128b, 8: 1 2 3 4 5 6);
+        }
         match level {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => kernel!(pulp::x86::V4, 16: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),

@@ -259,7 +259,7 @@ impl<T: Lanes> RoundedProducts<T> {
 
     /// Rounds each of `x`, as packing does.
     pub(crate) fn round(x: &mut [T]) {
-        vectorised(
+        vectorised::<T, _, _>(
             x,
             #[inline(always)]
             |x| {

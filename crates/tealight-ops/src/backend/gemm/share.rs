@@ -111,7 +111,7 @@ fn add_all<'a, T: Lanes>(sums: impl Iterator<Item = (MatrixMut<'a, T>, &'a [T])>
         }
     }
     let n_elements = blocks.iter().map(|(_, second)| second.len()).sum();
-    run(
+    run::<T, _, _>(
         n_elements,
         blocks.into_iter(),
         #[inline(always)]

@@ -11,6 +11,8 @@ use std::sync::OnceLock;
 use bf16::Bf16;
 use pulp::{Arch, Scalar, Scalar128b, Simd};
 
+use crate::backend::element::Element;
+
 /// A set of vector instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
@@ -149,13 +151,17 @@ pub(crate) fn arch() -> Arch {
     }
 }
 
-/// `f(operand)`, compiled for the instruction set found at run time.
+/// `f(operand)` on numbers of type T, compiled for the instruction set found at run time, or for the baseline if T is
+/// not [wide](Element::WIDE).
 ///
 /// `f` and all functions that it calls must be `#[inline(always)]`. It must be a closure, not a reference to one,
 /// and an `Fn`, not an `FnOnce`: otherwise it is called through a shim of the compiler or the standard library
 /// that may not be inlined, and is then not compiled for that instruction set.
 #[inline(always)]
-pub(crate) fn vectorised<A, R>(operand: A, f: impl Fn(A) -> R) -> R {
+pub(crate) fn vectorised<T: Element, A, R>(operand: A, f: impl Fn(A) -> R) -> R {
+    if !T::WIDE {
+        return f(operand);
+    }
     arch().dispatch(
         #[inline(always)]
         || f(operand),
@@ -166,19 +172,19 @@ pub(crate) fn vectorised<A, R>(operand: A, f: impl Fn(A) -> R) -> R {
 /// rules of [`vectorised`].
 #[inline(always)]
 #[expect(clippy::redundant_closure, reason = "a reference would not be inlined, see `vectorised`")]
-pub(crate) fn fused_if_possible<A, R>(
+pub(crate) fn fused_if_possible<T: Element, A, R>(
     operand: A,
     fused: impl Fn(A) -> R,
     separate: impl Fn(A) -> R,
 ) -> R {
-    if Level::current() == Level::Portable {
-        vectorised(
+    if !T::WIDE || Level::current() == Level::Portable {
+        vectorised::<T, _, _>(
             operand,
             #[inline(always)]
             |operand| separate(operand),
         )
     } else {
-        vectorised(
+        vectorised::<T, _, _>(
             operand,
             #[inline(always)]
             |operand| fused(operand),

@@ -9,7 +9,7 @@
 use std::mem::size_of;
 
 use pulp::bytemuck::{Pod, cast_slice, cast_slice_mut};
-use pulp::{Simd, WithSimd};
+use pulp::{Scalar, Simd, WithSimd};
 
 use super::{arch, is_fused};
 use crate::backend::element::Element;
@@ -76,6 +76,9 @@ pub(crate) fn vectors_mut<T: Lanes, S: Simd>(x: &mut [T]) -> &mut [T::Vector<S>]
 
 /// A kernel on a block, generic in the instruction set.
 pub(crate) trait Kernel<B>: Sync {
+    /// The numbers that it computes with.
+    type Number: Lanes;
+
     /// Must be `#[inline(always)]`, as must all functions that it calls.
     fn run<S: Simd>(&self, simd: S, block: B);
 }
@@ -83,10 +86,13 @@ pub(crate) trait Kernel<B>: Sync {
 /// Runs `kernel` on every block, on several threads if there is enough `work` (in multiply-adds).
 ///
 /// As with `parallel::run`, results do not depend on the number of threads if blocks depend on the shape only.
-pub(crate) fn run<B: Send>(work: usize, blocks: Vec<B>, kernel: &impl Kernel<B>) {
+pub(crate) fn run<B: Send, K: Kernel<B>>(work: usize, blocks: Vec<B>, kernel: &K) {
     /// Less work runs on one thread: waking another costs more than it saves.
     const PARALLEL_FROM: usize = 1 << 17;
-    let call = |block| arch().dispatch(Call { kernel, block });
+    let call = |block| {
+        let call = Call { kernel, block };
+        if K::Number::WIDE { arch().dispatch(call) } else { call.with_simd(Scalar) }
+    };
     if work < PARALLEL_FROM {
         blocks.into_iter().for_each(call);
     } else {
@@ -229,6 +235,8 @@ mod tests {
     struct Exp;
 
     impl Kernel<&mut [f32]> for Exp {
+        type Number = f32;
+
         #[inline(always)]
         fn run<S: Simd>(&self, simd: S, block: &mut [f32]) {
             for x in vectors_mut::<f32, S>(block) {

@@ -103,7 +103,7 @@ fn sigmoids<T: Element, const FUSED: bool>(x: T) -> (T, T) {
 
 /// x ← f(x)
 pub(crate) fn activate<T: Element, A: Elementwise>(x: &mut [T]) {
-    fused_if_possible(
+    fused_if_possible::<T, _, _>(
         x,
         #[inline(always)]
         |x| each_value::<T, A, true>(x),
@@ -121,7 +121,7 @@ fn each_value<T: Element, A: Elementwise, const FUSED: bool>(x: &mut [T]) {
 
 /// g ← g f'(x), then x ← f(x)
 pub(crate) fn activate_backward<T: Element, A: Elementwise>(g: &mut [T], x: &mut [T]) {
-    fused_if_possible(
+    fused_if_possible::<T, _, _>(
         (g, x),
         #[inline(always)]
         |(g, x)| each_pair::<T, A, true>(g, x),

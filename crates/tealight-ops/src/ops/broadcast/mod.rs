@@ -71,7 +71,7 @@ fn sum_of_examples<T: Element>(gradient: &[T], width: usize) -> Vec<T> {
     /// Elements of v per block.
     const PART: usize = 1024;
     let mut sum = unwritten(width);
-    run(
+    run::<T, _, _>(
         gradient.len(),
         sum.chunks_mut(PART).enumerate(),
         #[inline(always)]

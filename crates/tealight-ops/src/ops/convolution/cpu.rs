@@ -47,7 +47,7 @@ impl Convolution {
         let n_rows = self.slide.batch * self.slide.rows;
         let mut y = unwritten(n_rows * columns * n_outputs);
         let (block, serial) = (self.rows_per_block(), SerialProducts::current());
-        run(
+        run::<T, _, _>(
             y.len(),
             y.chunks_mut(block * columns * n_outputs).enumerate(),
             #[inline(always)]
@@ -99,7 +99,7 @@ impl Convolution {
         };
         let needs_bias = is_needed.get(2).copied().unwrap_or(false);
         let serial = SerialProducts::current();
-        let sums = run(
+        let sums = run::<T, _, _>(
             g.len(),
             parts.into_iter(),
             #[inline(always)]

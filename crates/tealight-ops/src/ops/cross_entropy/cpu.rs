@@ -55,7 +55,7 @@ fn sum_of_rows<T: Element, U: Sync>(
     f: impl Fn(&[T], &[U]) -> f64 + Sync + Send,
 ) -> f64 {
     let len = block_len(n_classes);
-    let partial = run(
+    let partial = run::<T, _, _>(
         logits.len(),
         logits.chunks(len).zip(targets.chunks(len / n_classes * per_row)),
         #[inline(always)]

@@ -22,7 +22,7 @@ impl Convolution {
     pub(super) fn forward<T: Element>(&self, x: &[T], weight: &[T]) -> Vec<T> {
         let (plane, kernel) = (self.len * self.head_dim, weight.len() / self.n_heads);
         let mut y = unwritten(x.len());
-        run(
+        run::<T, _, _>(
             x.len(),
             y.chunks_mut(plane).zip(x.chunks(plane)).enumerate(),
             #[inline(always)]
@@ -48,7 +48,7 @@ impl Convolution {
     ) -> [Vec<T>; 2] {
         let (plane, kernel) = (self.len * self.head_dim, weight.len() / self.n_heads);
         let mut dx = unwritten(x.len());
-        let dweight: Vec<Vec<T>> = run(
+        let dweight: Vec<Vec<T>> = run::<T, _, _>(
             x.len(),
             dx.chunks_mut(plane).zip(x.chunks(plane).zip(gradient.chunks(plane))).enumerate(),
             #[inline(always)]

@@ -24,7 +24,7 @@ impl<T: Element> Dropout<T> {
     pub(crate) fn apply(&self, x: &[T], base: Option<&[T]>) -> Vec<T> {
         let mut y = unwritten(x.len());
         let len = block_len(1);
-        run(
+        run::<T, _, _>(
             x.len(),
             y.chunks_mut(len).zip(x.chunks(len)).enumerate(),
             #[inline(always)]

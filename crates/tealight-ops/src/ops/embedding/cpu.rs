@@ -10,7 +10,7 @@ const PARTS: usize = 16;
 pub(super) fn gather<T: Element>(table: &[T], rows: &[usize], d_model: usize) -> Vec<T> {
     let mut y = unwritten(rows.len() * d_model);
     let len = block_len(d_model);
-    run(
+    run::<T, _, _>(
         rows.len() * d_model,
         y.chunks_mut(len).zip(rows.chunks(len / d_model)),
         #[inline(always)]
@@ -33,7 +33,7 @@ pub(super) fn scatter_add<T: Element>(
 ) -> Vec<T> {
     let mut dtable = vec![T::ZERO; vocab_size * d_model];
     let part_rows = vocab_size.div_ceil(PARTS);
-    run(
+    run::<T, _, _>(
         gradient.len(),
         dtable.chunks_mut(part_rows * d_model).enumerate(),
         #[inline(always)]

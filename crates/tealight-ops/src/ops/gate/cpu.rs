@@ -42,7 +42,7 @@ pub(super) fn backward<T: Element, A: Elementwise>(
     let of_v = len / repeats;
     let outputs = dx.chunks_mut(len).zip(dv.chunks_mut(of_v));
     let inputs = x.chunks(len).zip(v.chunks(of_v)).zip(gradient.chunks(len));
-    run(
+    run::<T, _, _>(
         x.len(),
         outputs.zip(inputs),
         #[inline(always)]

@@ -89,7 +89,7 @@ fn losses_and_gradients<T: Lanes>(
 ) -> (f64, usize) {
     let &Targets { n_classes, label_smoothing, .. } = targets;
     let len = block_len(n_classes);
-    let partial = run_blocks(
+    let partial = run_blocks::<T, _, _>(
         logits.len(),
         logits.chunks_mut(len).zip(classes.chunks(len / n_classes)),
         #[inline(always)]
@@ -117,7 +117,7 @@ pub(super) fn scale<T: Lanes>(x: &mut [T], factor: T) {
         return;
     }
     let len = block_len(1);
-    run_blocks(
+    run_blocks::<T, _, _>(
         x.len(),
         x.chunks_mut(len),
         #[inline(always)]

@@ -10,7 +10,7 @@ pub(super) fn forward<T: Element>(slide: &Slide, x: &[T]) -> (Vec<T>, Vec<u8>) {
     let row = slide.columns * slide.channels;
     let n = slide.batch * slide.rows * row;
     let (mut y, mut places) = (unwritten(n), vec![0; n]);
-    run(
+    run::<T, _, _>(
         x.len(),
         y.chunks_mut(row).zip(places.chunks_mut(row)).enumerate(),
         #[inline(always)]
@@ -80,7 +80,7 @@ pub(super) fn backward<T: Element>(slide: &Slide, places: &[u8], g: &[T]) -> Vec
     let row = slide.columns * slide.channels;
     let mut dx = unwritten(slide.batch * picture);
     let per_picture = slide.rows * row;
-    run(
+    run::<T, _, _>(
         dx.len(),
         dx.chunks_mut(picture).zip(g.chunks(per_picture).zip(places.chunks(per_picture))),
         #[inline(always)]

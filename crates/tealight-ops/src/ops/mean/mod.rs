@@ -36,7 +36,7 @@ fn means<T: Element>(x: &[T], len: usize, width: usize) -> Vec<T> {
     let mut y = unwritten(x.len() / len);
     let share = T::from_f64(1. / len as f64);
     let block = block_len(len * width);
-    run(
+    run::<T, _, _>(
         x.len(),
         y.chunks_mut(block / len).zip(x.chunks(block)),
         #[inline(always)]
@@ -61,7 +61,7 @@ fn shares<T: Element>(gradient: &[T], len: usize, width: usize) -> Vec<T> {
     let mut dx = unwritten(gradient.len() * len);
     let share = T::from_f64(1. / len as f64);
     let block = block_len(len * width);
-    run(
+    run::<T, _, _>(
         dx.len(),
         dx.chunks_mut(block).zip(gradient.chunks(block / len)),
         #[inline(always)]

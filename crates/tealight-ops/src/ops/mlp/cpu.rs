@@ -178,7 +178,7 @@ impl<T: Lanes, A: Elementwise> Layer<T, A> {
         let (Some(dropout), Some(len)) = (&self.dropout, rows.first().map(|row| row.len())) else {
             return;
         };
-        vectorised(
+        vectorised::<T, _, _>(
             rows,
             #[inline(always)]
             |mut rows| {

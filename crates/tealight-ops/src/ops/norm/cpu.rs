@@ -35,7 +35,7 @@ pub(super) fn forward<T: Element>(
     let mut y = unwritten(x.len());
     let mut rows = vec![Row { mean: T::NAN, scale: T::NAN }; n_rows];
     let len = block_len(width);
-    run(
+    run::<T, _, _>(
         x.len(),
         y.chunks_mut(len).zip(x.chunks(len)).zip(rows.chunks_mut(len / width)),
         #[inline(always)]
@@ -89,7 +89,7 @@ pub(super) fn backward<T: Element>(
     let mut dx = unwritten(x.len());
     let len = block_len(width);
     let blocks = x.chunks(len).zip(gradient.chunks(len)).zip(rows.chunks(len / width));
-    let partial = run(
+    let partial = run::<T, _, _>(
         x.len(),
         dx.chunks_mut(len).zip(blocks),
         #[inline(always)]

@@ -64,7 +64,7 @@ impl Means {
     fn forward<T: Element>(&self, x: &[T]) -> Vec<T> {
         let (plane, landmarks) = self.plane_lens();
         let mut y = unwritten(x.len() / plane * landmarks);
-        run(
+        run::<T, _, _>(
             x.len(),
             y.chunks_mut(landmarks).zip(x.chunks(plane)).enumerate(),
             #[inline(always)]
@@ -88,7 +88,7 @@ impl Means {
     fn backward<T: Element>(&self, gradient: &[T]) -> Vec<T> {
         let (plane, landmarks) = self.plane_lens();
         let mut dx = unwritten(gradient.len() / landmarks * plane);
-        run(
+        run::<T, _, _>(
             gradient.len() / landmarks * plane,
             dx.chunks_mut(plane).zip(gradient.chunks(landmarks)).enumerate(),
             #[inline(always)]

@@ -45,7 +45,7 @@ impl Slide {
     pub(super) fn patches<T: Element>(&self, x: &[T]) -> Vec<T> {
         let row = self.columns * self.patch();
         let mut y = unwritten(self.batch * self.rows * row);
-        run(
+        run::<T, _, _>(
             y.len(),
             y.chunks_mut(row).enumerate(),
             #[inline(always)]
@@ -61,7 +61,7 @@ impl Slide {
     pub(super) fn sums<T: Element>(&self, g: &[T]) -> Vec<T> {
         let row = self.columns * self.patch();
         let mut dx = unwritten(self.batch * self.picture());
-        run(
+        run::<T, _, _>(
             g.len(),
             dx.chunks_mut(self.picture()).zip(g.chunks(self.rows * row)),
             #[inline(always)]

@@ -65,7 +65,7 @@ fn by_rows<T: Element>(
     let (head_dim, n_rows) = (2 * half, cos.len() / half * repeated);
     let mut y = unwritten(x.len());
     let len = block_len(head_dim);
-    run(
+    run::<T, _, _>(
         x.len(),
         y.chunks_mut(len).zip(x.chunks(len)).enumerate(),
         #[inline(always)]

@@ -78,7 +78,7 @@ fn scaled<T: Element>(base: Option<&[T]>, x: &[T], factors: &[T], per_example: u
     let blocks = y.chunks_mut(per_example).enumerate().flat_map(|(i, y)| {
         y.chunks_mut(len).enumerate().map(move |(block, y)| (i, i * per_example + block * len, y))
     });
-    run(
+    run::<T, _, _>(
         x.len(),
         blocks,
         #[inline(always)]

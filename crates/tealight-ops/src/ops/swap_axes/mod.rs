@@ -38,7 +38,7 @@ pub fn swap_axes(x: &Tensor) -> Result<Tensor> {
 pub(crate) fn swapped<T: Element>(x: &[T], [n, m, width]: [usize; 3]) -> Vec<T> {
     let mut y = unwritten(x.len());
     let rows_per_block = (block_len(n * width) / (n * width)).max(1);
-    run(
+    run::<T, _, _>(
         x.len(),
         y.chunks_mut(rows_per_block * n * width).enumerate(),
         #[inline(always)]

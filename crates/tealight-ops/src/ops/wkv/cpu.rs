@@ -19,7 +19,7 @@ impl Scan {
         let [key, _, decay, _] = operands;
         let d_model = decay.len();
         let mut output = unwritten(key.len());
-        run(
+        run::<T, _, _>(
             key.len(),
             output.chunks_mut(self.len * d_model).zip(self.examples(operands)),
             #[inline(always)]
@@ -46,7 +46,7 @@ impl Scan {
         let (mut dkey, mut dvalue) = (unwritten(key.len()), unwritten(value.len()));
         let outputs = output.chunks(len).zip(gradient.chunks(len));
         let results = dkey.chunks_mut(len).zip(dvalue.chunks_mut(len));
-        let partial = run(
+        let partial = run::<T, _, _>(
             key.len(),
             results.zip(self.examples(operands).zip(outputs)),
             #[inline(always)]

@@ -30,7 +30,7 @@ fn average<T: Element>(gradient: &[T], rows: &mut [T], columns: &mut [T], beta: 
     let (n_rows, n_columns) = (rows.len(), columns.len());
     let [beta, one_minus_beta, epsilon] = [beta, 1. - beta, epsilon].map(T::from_f64);
     let len = block_len(n_columns);
-    let partial = run(
+    let partial = run::<T, _, _>(
         gradient.len(),
         gradient.chunks(len).zip(rows.chunks_mut(len / n_columns)),
         #[inline(always)]
@@ -57,7 +57,7 @@ fn divide<T: Element>(update: &mut [T], gradient: &[T], rows: &[T], columns: &[T
     let total = T::from_f64(sum(rows, T::widen));
     let columns = columns.iter().map(|&column| T::ONE / column.sqrt()).collect::<Vec<_>>();
     let len = block_len(n_columns);
-    let norms = run(
+    let norms = run::<T, _, _>(
         update.len(),
         update.chunks_mut(len).zip(gradient.chunks(len)).zip(rows.chunks(len / n_columns)),
         #[inline(always)]
@@ -85,7 +85,7 @@ pub(super) fn update_full<T: Element>(
     let [beta, one_minus_beta, epsilon] = [beta, 1. - beta, epsilon].map(T::from_f64);
     let mut update = unwritten(gradient.len());
     let len = block_len(1);
-    let norms = run(
+    let norms = run::<T, _, _>(
         gradient.len(),
         update.chunks_mut(len).zip(gradient.chunks(len)).zip(moment.chunks_mut(len)),
         #[inline(always)]
@@ -107,7 +107,7 @@ pub(super) fn step<T: Element>(parameter: &mut [T], update: &[T], norm: f64, hyp
     let step_size = hyper.step_size((sum_of_squares(parameter) / n).sqrt());
     let keep = T::from_f64(1. - step_size * hyper.weight_decay);
     let update_factor = T::from_f64(step_size / hyper.clipping((norm / n).sqrt()));
-    run(
+    run::<T, _, _>(
         parameter.len(),
         parameter.chunks_mut(len).zip(update.chunks(len)),
         #[inline(always)]

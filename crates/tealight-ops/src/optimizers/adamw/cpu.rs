@@ -21,7 +21,7 @@ pub(super) fn step<T: Element>(
 
     let len = block_len(1);
     let moments = first_moment.chunks_mut(len).zip(second_moment.chunks_mut(len));
-    run(
+    run::<T, _, _>(
         gradient.len(),
         parameter.chunks_mut(len).zip(gradient.chunks(len)).zip(moments),
         #[inline(always)]

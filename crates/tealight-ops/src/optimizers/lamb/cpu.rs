@@ -16,7 +16,7 @@ pub(super) fn step<T: Element>(
     let norms = updates(&mut update, parameter, gradient, moments, step, hyper);
     let step_size = T::from_f64(hyper.step_size(norms));
     let len = block_len(1);
-    run(
+    run::<T, _, _>(
         parameter.len(),
         parameter.chunks_mut(len).zip(update.chunks(len)),
         #[inline(always)]
@@ -45,7 +45,7 @@ fn updates<T: Element>(
 
     let len = block_len(1);
     let moments = first_moment.chunks_mut(len).zip(second_moment.chunks_mut(len));
-    let norms = run(
+    let norms = run::<T, _, _>(
         parameter.len(),
         update.chunks_mut(len).zip(parameter.chunks(len)).zip(gradient.chunks(len)).zip(moments),
         #[inline(always)]

@@ -15,7 +15,7 @@ pub(super) fn step<T: Element>(
     let [beta2, one_minus_beta2] = [beta2, 1. - beta2].map(T::from_f64);
 
     let len = block_len(1);
-    run(
+    run::<T, _, _>(
         gradient.len(),
         parameter.chunks_mut(len).zip(gradient.chunks(len)).zip(momentum.chunks_mut(len)),
         #[inline(always)]

@@ -45,7 +45,7 @@ fn even_rows<T: Element>(o: &mut [T], moment: &mut [T], decay: f64) {
     let columns = o.len() / moment.len();
     let norm = sum_of_squares(o).sqrt();
     let len = block_len(columns);
-    run(
+    run::<T, _, _>(
         o.len(),
         o.chunks_mut(len).zip(moment.chunks_mut(len / columns)),
         #[inline(always)]
@@ -62,7 +62,7 @@ fn even_rows<T: Element>(o: &mut [T], moment: &mut [T], decay: f64) {
     );
     let factor = T::from_f64(norm / (sum_of_squares(o).sqrt() + EPSILON));
     let len = block_len(1);
-    run(
+    run::<T, _, _>(
         o.len(),
         o.chunks_mut(len),
         #[inline(always)]
@@ -84,7 +84,7 @@ fn write_direction<T: Element>(
     let Hyper { momentum: mu, nesterov, gradient_scale, .. } = *hyper;
     let [mu, gradient_scale] = [mu, gradient_scale].map(T::from_f64);
     let len = block_len(1);
-    run(
+    run::<T, _, _>(
         gradient.len(),
         direction.chunks_mut(len).zip(momentum.chunks_mut(len)).zip(gradient.chunks(len)),
         #[inline(always)]
@@ -103,7 +103,7 @@ fn apply<T: Element>(parameter: &mut [T], update: &[T], hyper: &Hyper) {
     let Hyper { lr, scale, weight_decay, .. } = *hyper;
     let [keep, step_size] = [1. - lr * weight_decay, lr * scale].map(T::from_f64);
     let len = block_len(1);
-    run(
+    run::<T, _, _>(
         update.len(),
         parameter.chunks_mut(len).zip(update.chunks(len)),
         #[inline(always)]

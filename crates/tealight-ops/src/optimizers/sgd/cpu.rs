@@ -20,7 +20,7 @@ pub(super) fn step<T: Element>(
     let [lr, keep, momentum] = [lr, 1. - lr * weight_decay, momentum].map(T::from_f64);
 
     let len = block_len(1);
-    run(
+    run::<T, _, _>(
         gradient.len(),
         parameter.chunks_mut(len).zip(gradient.chunks(len)).zip(momentum_buffer.chunks_mut(len)),
         #[inline(always)]

@@ -165,7 +165,7 @@ impl Sums {
     /// As for [`strip`].
     unsafe fn write(&self, strip: &Strip<f32>, n_rows: usize, j: usize) {
         let n_columns = WIDTH.min(strip.columns - j);
-        vectorised(
+        vectorised::<f32, _, _>(
             self,
             #[inline(always)]
             |sums| {

@@ -73,7 +73,7 @@ fn scaled_gradients<T: Element>(
     let mut direct = vec![false; tile.rows.len() * width];
     let highest = T::from_f64(HIGHEST);
     let channels = &factors.channels;
-    run(
+    run::<T, _, _>(
         scaled.len(),
         scaled.chunks_exact_mut(2 * width).zip(direct.chunks_exact_mut(width)).enumerate(),
         #[inline(always)]
@@ -123,7 +123,7 @@ fn add_to_keys<T: Element>(
     let Sizes { batch, d_model, .. } = inputs.sizes;
     let width = batch * d_model;
     let key_factors = View::<T>::from_tensor(&factors.keys)?;
-    run(
+    run::<T, _, _>(
         products.len(),
         rows_of_keys(inputs, tile, gradients),
         #[inline(always)]
@@ -172,7 +172,7 @@ fn add_to_w<T: Element>(
     let (kv_len, n_keys) = (inputs.sizes.kv_len, tile.keys.len());
     let row_factors = View::<T>::from_tensor(&factors.rows)?;
     let rows = dw[tile.rows.start * kv_len..].chunks_exact_mut(kv_len);
-    run(
+    run::<T, _, _>(
         products.len(),
         rows.zip(products.chunks_exact(n_keys).zip(row_factors.chunks_exact(n_keys))),
         #[inline(always)]
@@ -195,7 +195,7 @@ fn add_to_w_directly<T: Element>(
 ) {
     let Sizes { batch, q_len, kv_len, d_model } = inputs.sizes;
     let of_rows = dw[tile.rows.start * kv_len..].chunks_exact_mut(kv_len);
-    run(
+    run::<T, _, _>(
         direct.len() * tile.keys.len(),
         of_rows.zip(direct.chunks_exact(batch * d_model)).enumerate(),
         #[inline(always)]
@@ -226,7 +226,7 @@ fn add_to_keys_directly<T: Element>(
     gradients: [&mut [T]; 2],
 ) {
     let Sizes { batch, q_len, d_model, .. } = inputs.sizes;
-    run(
+    run::<T, _, _>(
         direct.len() * tile.keys.len(),
         rows_of_keys(inputs, tile, gradients),
         #[inline(always)]

@@ -56,7 +56,7 @@ fn merge<T: Element>(
     let Sizes { batch, q_len, d_model, .. } = inputs.sizes;
     let rows = state.chunks_exact_mut(3 * d_model).enumerate();
     let rows = rows.map(|(i, row)| ((i / q_len, i % q_len), row));
-    run(
+    run::<T, _, _>(
         product.len(),
         rows.filter(|((_, t), _)| tile.rows.contains(t)),
         #[inline(always)]

@@ -83,7 +83,7 @@ fn row_factors<T: Element>(inputs: &Inputs<'_, T>, tile: &Tile) -> (Vec<T>, Vec<
     let mut factors = unwritten(tile.rows.len() * n_keys);
     let mut row_max = unwritten(tile.rows.len());
     let rows = inputs.w[tile.rows.start * kv_len..].chunks_exact(kv_len);
-    run(
+    run::<T, _, _>(
         factors.len(),
         factors.chunks_exact_mut(n_keys).zip(&mut row_max).zip(rows).enumerate(),
         #[inline(always)]
@@ -148,7 +148,7 @@ fn key_factors<T: Element>(inputs: &Inputs<'_, T>, tile: &Tile, reference: &[T])
     let (batch, d_model) = (inputs.sizes.batch, inputs.sizes.d_model);
     let mut factors = unwritten(tile.keys.len() * 2 * batch * d_model);
     let highest = T::from_f64(HIGHEST);
-    run(
+    run::<T, _, _>(
         factors.len(),
         factors.chunks_exact_mut(2 * batch * d_model).zip(tile.keys.clone()),
         #[inline(always)]

@@ -128,7 +128,7 @@ fn sum_of_chunks<T: Lanes>(problem: &Problem, x: Vec<T>, width: usize, n_chunks:
     let &Problem { n_kv_heads, kv_len, layout, .. } = problem;
     let mut sums = unwritten(x.len() / n_chunks);
     let places = heads(layout, &mut sums, [n_kv_heads, kv_len, width]);
-    parallel::run(
+    parallel::run::<T, _, _>(
         x.len(),
         places.zip(x.chunks(n_chunks * kv_len * width)),
         #[inline(always)]
@@ -155,6 +155,8 @@ struct Backward<'a, T: 'static> {
 }
 
 impl<T: Lanes> Kernel<Block<'_, '_, T>> for Backward<'_, T> {
+    type Number = T;
+
     #[inline(always)]
     fn run<S: Simd>(&self, simd: S, mut block: Block<'_, '_, T>) {
         let problem = self.problem;

@@ -43,6 +43,8 @@ struct Forward<'a, T: 'static> {
 }
 
 impl<T: Lanes> Kernel<Block<'_, '_, T>> for Forward<'_, T> {
+    type Number = T;
+
     #[inline(always)]
     fn run<S: Simd>(&self, simd: S, block: Block<'_, '_, T>) {
         let mut memory = Scratch::new();

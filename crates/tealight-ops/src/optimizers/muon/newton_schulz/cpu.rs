@@ -43,7 +43,7 @@ pub(in crate::optimizers::muon) fn orthogonalised<T: Lanes>(
 
 /// N / ‖N‖ of each matrix of `len` elements.
 fn normalised<T: Lanes>(mut x: Vec<T>, len: usize) -> Vec<T> {
-    run(
+    run::<T, _, _>(
         x.len(),
         x.chunks_mut(len),
         #[inline(always)]
@@ -83,7 +83,7 @@ fn store_symmetric<'a, T: Lanes>(
 
 /// Copies the elements below the diagonal of each matrix `(s, s)` to the places above it.
 fn mirror<T: Lanes>(matrices: &mut [T], s: usize) {
-    run(
+    run::<T, _, _>(
         matrices.len(),
         matrices.chunks_mut(s * s),
         #[inline(always)]
@@ -100,7 +100,7 @@ fn mirror<T: Lanes>(matrices: &mut [T], s: usize) {
 /// Replaces each matrix of `squares`, the lower half of A², by all of b A + c A².
 fn combine<T: Lanes>(squares: &mut [T], grams: &[T], s: usize) {
     let [_, b, c] = COEFFICIENTS.map(T::from_f64);
-    run(
+    run::<T, _, _>(
         squares.len(),
         squares.chunks_mut(s * s).zip(grams.chunks(s * s)),
         #[inline(always)]
@@ -120,7 +120,7 @@ fn combine<T: Lanes>(squares: &mut [T], grams: &[T], s: usize) {
 fn apply<T: Lanes>(polynomials: &[T], x: &[T], y: &mut [T], shape: (usize, usize)) {
     let a = T::from_f64(COEFFICIENTS[0]);
     let (s, len) = (shape.0.min(shape.1), shape.0 * shape.1);
-    run(
+    run::<T, _, _>(
         x.len(),
         y.chunks_mut(len).zip(x.chunks(len)),
         #[inline(always)]

@@ -15,7 +15,7 @@ use crate::ops::padding_mask;
 const CHANNELS: usize = 128;
 
 pub(super) fn forward<T: Element>(inputs: Inputs<'_, T>, band: &Band) -> (Vec<T>, Normaliser<T>) {
-    let blocks = run(
+    let blocks = run::<T, _, _>(
         band.work(),
         blocks(inputs, band),
         #[inline(always)]
@@ -47,7 +47,7 @@ pub(super) fn backward<T: Element>(
     output: &[T],
     gradient: &[T],
 ) -> [Vec<T>; 3] {
-    let blocks = run(
+    let blocks = run::<T, _, _>(
         band.work(),
         blocks(inputs, band),
         #[inline(always)]
