@@ -299,7 +299,7 @@ fn layers(dtype: DType) -> Result<Vec<Layer>> {
     let mut layers = Vec::new();
     let kinds = AttentionConfig::KINDS.iter().map(|kind| format!("kind = \"{}\"", kind.name));
     for settings in kinds.chain(VARIANTS.iter().map(ToString::to_string)) {
-        let config: AttentionConfig = toml::from_str(&settings).unwrap();
+        let config: AttentionConfig = toml::from_str(&settings).expect("settings of a kind");
         let n_before = layers.len();
         for reads in [Reads::Everything, Reads::Past, Reads::Memory] {
             for position in positions(reads)? {

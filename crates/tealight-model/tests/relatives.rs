@@ -42,7 +42,7 @@ fn layer(
     len: usize,
     others: Parameters,
 ) -> Result<Box<dyn Attention>> {
-    let config: AttentionConfig = toml::from_str(settings).unwrap();
+    let config: AttentionConfig = toml::from_str(settings).expect("settings of a kind");
     let parameters = maps()?.into_iter().chain(others);
     let parameters = parameters.map(|(name, tensor)| (name.to_owned(), tensor)).collect();
     let init = Initializer::build(&InitConfig::default(), 1).map_err(Error::wrap)?;

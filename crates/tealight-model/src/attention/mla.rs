@@ -114,7 +114,7 @@ impl AttentionKind for Config {
                 norm("query_latent_norm", width)?,
             ))
         });
-        Ok(Box::new(Latent {
+        Ok(Box::new(LatentAttention {
             widths,
             reads: spec.reads,
             rotary: spec.rotary_of("mla", &format!("`{}.d_rope`", spec.key), rope)?,
@@ -158,7 +158,7 @@ impl AttentionKind for Config {
 }
 
 #[derive(Debug)]
-struct Latent {
+struct LatentAttention {
     widths: Widths,
     reads: Reads,
     rotary: Option<Rotary>,
@@ -176,7 +176,7 @@ struct Latent {
     output: Linear,
 }
 
-impl Latent {
+impl LatentAttention {
     /// `(batch, len, heads·width)` → `(batch, len, heads, width)`
     fn heads(x: &Tensor, n_heads: usize) -> Result<Tensor> {
         let (batch, len, width) = x.dims3()?;
@@ -219,7 +219,7 @@ impl Latent {
     }
 }
 
-impl Attention for Latent {
+impl Attention for LatentAttention {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let x = input.source(self.reads)?;
         let [latent, rotated] = self.latents(x, 0)?;
@@ -242,7 +242,7 @@ impl Attention for Latent {
     }
 }
 
-impl CachedLayer for Latent {
+impl CachedLayer for LatentAttention {
     fn reads(&self) -> Reads {
         self.reads
     }

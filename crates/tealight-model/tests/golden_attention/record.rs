@@ -85,7 +85,6 @@ pub(crate) struct Description {
     #[serde(rename = "conv_kernel")]
     _conv_kernel: Option<usize>,
     /// Sizes and settings of recurrent layers.
-    pub(crate) n_heads: Option<usize>,
     pub(crate) n_value_heads: Option<usize>,
     pub(crate) d_key: Option<usize>,
     pub(crate) d_value: Option<usize>,

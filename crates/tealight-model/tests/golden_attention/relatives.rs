@@ -409,6 +409,7 @@ const LATENT: &[(&str, &str)] = &[
     ("w_o", "output.weight"),
 ];
 
+#[derive(Clone, Copy)]
 struct Sizes {
     d_model: usize,
     n_heads: usize,

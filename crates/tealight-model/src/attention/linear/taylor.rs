@@ -225,23 +225,22 @@ impl DecodingState for Decoding<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         refuse_score_bias(score_bias)?;
         let query = self.layer.scaled(&self.layer.maps.queries(x)?)?;
-        let heads = match (self.layer.maps.reads, &self.sums) {
-            (Reads::Memory, Some(sums)) => matmul(&features(&query)?, sums)?,
-            _ => {
-                let [key, value] = self.layer.keys_and_values(x, None)?;
-                let mut heads = Vec::new();
-                for t in 0..query.dim(2)? {
-                    let of = |x: &Tensor| x.narrow(2, t, 1)?.contiguous();
-                    let new = sums(&of(&key)?, &of(&value)?)?;
-                    let sums = match self.sums.take() {
-                        Some(past) => (past + new)?,
-                        None => new,
-                    };
-                    heads.push(matmul(&features(&of(&query)?)?, &sums)?);
-                    self.sums = Some(sums);
-                }
-                Tensor::cat(&heads, 2)?
+        let heads = if let (Reads::Memory, Some(sums)) = (self.layer.maps.reads, &self.sums) {
+            matmul(&features(&query)?, sums)?
+        } else {
+            let [key, value] = self.layer.keys_and_values(x, None)?;
+            let mut heads = Vec::new();
+            for t in 0..query.dim(2)? {
+                let of = |x: &Tensor| x.narrow(2, t, 1)?.contiguous();
+                let new = sums(&of(&key)?, &of(&value)?)?;
+                let sums = match self.sums.take() {
+                    Some(past) => (past + new)?,
+                    None => new,
+                };
+                heads.push(matmul(&features(&of(&query)?)?, &sums)?);
+                self.sums = Some(sums);
             }
+            Tensor::cat(&heads, 2)?
         };
         self.layer.output.forward(&merge_heads(&divided(&heads)?)?)
     }

@@ -21,7 +21,7 @@ impl Convolution {
     pub(super) fn forward<T: Element>(&self, x: &[T], weight: &[T]) -> Vec<T> {
         let mut y = self.blank(x.len());
         let weight = self.transposed(weight);
-        run(
+        run::<T, _, _>(
             x.len(),
             self.parts(&mut y),
             #[inline(always)]
@@ -51,7 +51,7 @@ impl Convolution {
     ) -> [Vec<T>; 2] {
         let mut dx = self.blank(x.len());
         let weight = self.transposed(weight);
-        let sums = run(
+        let sums = run::<T, _, _>(
             x.len(),
             self.parts(&mut dx),
             #[inline(always)]

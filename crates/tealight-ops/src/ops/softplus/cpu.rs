@@ -7,7 +7,7 @@ use crate::backend::parallel::{block_len, run, sum_in_order};
 pub(super) fn forward<T: Element>(x: &[T], bias: &[T], scale: &[T]) -> Vec<T> {
     let (mut y, width) = (unwritten(x.len()), bias.len());
     let len = block_len(width);
-    run(
+    run::<T, _, _>(
         x.len(),
         y.chunks_mut(len).zip(x.chunks(len)),
         #[inline(always)]
@@ -32,7 +32,7 @@ pub(super) fn backward<T: Element>(
 ) -> [Vec<T>; 3] {
     let (mut dx, width) = (unwritten(x.len()), bias.len());
     let len = block_len(width);
-    let sums = run(
+    let sums = run::<T, _, _>(
         x.len(),
         dx.chunks_mut(len).zip(x.chunks(len).zip(gradient.chunks(len))),
         #[inline(always)]

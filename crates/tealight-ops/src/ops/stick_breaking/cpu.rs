@@ -23,11 +23,11 @@ impl Matrix {
     pub(super) fn forward<T: Element>(self, x: &[T]) -> Vec<T> {
         let mut y = unwritten(x.len());
         let len = (self.q_len * self.kv_len).max(1);
-        parallel::run(
+        parallel::run::<T, _, _>(
             x.len(),
             y.chunks_mut(len).zip(x.chunks(len)),
             #[inline(always)]
-            |(y, x): (&mut [T], &[T])| {
+            |(y, x)| {
                 let rows = y.chunks_exact_mut(self.kv_len).zip(x.chunks_exact(self.kv_len));
                 for (row, (y, x)) in rows.enumerate() {
                     let own = self.own(row);
@@ -51,11 +51,11 @@ impl Matrix {
         let mut dx = unwritten(x.len());
         let len = (self.q_len * self.kv_len).max(1);
         let operands = x.chunks(len).zip(y.chunks(len)).zip(g.chunks(len));
-        parallel::run(
+        parallel::run::<T, _, _>(
             x.len(),
             dx.chunks_mut(len).zip(operands),
             #[inline(always)]
-            |(dx, ((x, y), g)): (&mut [T], ((&[T], &[T]), &[T]))| {
+            |(dx, ((x, y), g))| {
                 for (row, dx) in dx.chunks_exact_mut(self.kv_len).enumerate() {
                     let own = self.own(row);
                     let [x, y, g] = [x, y, g].map(|x| &x[row * self.kv_len..][..self.kv_len]);

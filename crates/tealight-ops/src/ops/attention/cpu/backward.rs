@@ -80,7 +80,7 @@ fn sink_gradient<T: Lanes>(
     results: &ForwardResults<'_, T>,
 ) -> Vec<T> {
     let &Problem { batch, n_heads, q_len, value_dim, .. } = problem;
-    parallel::run(
+    parallel::run::<T, _, _>(
         batch * n_heads * q_len * value_dim,
         0..n_heads,
         #[inline(always)]

@@ -106,7 +106,7 @@ impl Rule {
         let products = SerialProducts::exact();
         let heads = self.heads(operands).zip(by_head(&mut output, self.sizes, width));
         let states = last.chunks_mut(n_state).zip(self.kept(&mut kept));
-        run(
+        run::<T, _, _>(
             self.work(),
             heads.zip(states),
             #[inline(always)]
@@ -162,7 +162,7 @@ impl Rule {
             self.heads(operands).map(next)
         };
         let products = SerialProducts::exact();
-        run(
+        run::<T, _, _>(
             2 * self.work(),
             tasks.zip(self.kept_of(kept)),
             #[inline(always)]
