@@ -128,7 +128,22 @@ impl Mask {
 
     /// Adds all masks to `scores (batch, n_heads, q_len, kv_len)`; masked ones become `-inf`.
     pub fn apply(&self, scores: &Tensor) -> Result<Tensor> {
+        let (_batch, _n_heads, q_len, kv_len) = scores.dims4()?;
+        self.check_lens(q_len, kv_len)?;
         self.apply_to_rows(scores, 0)
+    }
+
+    /// Refuses masks of other numbers of queries and keys.
+    pub(crate) fn check_lens(&self, q_len: usize, kv_len: usize) -> Result<()> {
+        let of_pairs = self.attn_mask.iter().any(|mask| !mask.dims().ends_with(&[q_len, kv_len]));
+        let of_keys = [&self.key_padding_mask, &self.segments].into_iter().flatten();
+        if of_pairs || of_keys.into_iter().any(|mask| !mask.dims().ends_with(&[kv_len])) {
+            bail!(
+                "masks of shapes {:?} do not fit {q_len} queries and {kv_len} keys",
+                self.tensors().map(Tensor::dims).collect::<Vec<_>>()
+            )
+        }
+        Ok(())
     }
 
     /// The same for scores of some queries, the first of which is `first`, and of the first keys: masks may be of more.

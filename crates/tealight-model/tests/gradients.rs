@@ -10,7 +10,7 @@ mod differences;
 use candle_core::{D, DType, Result, Tensor};
 use common::{normal, values};
 use differences::checked_gradients;
-use tealight_model::attention::AttentionConfig;
+use tealight_model::attention::{AttentionConfig, sigmoid};
 use tealight_model::block::{BlockInput, NormPlacement};
 use tealight_model::embedding::{self, Input, InputSpec};
 use tealight_model::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpConfig};
@@ -138,6 +138,16 @@ impl Case {
     }
 }
 
+/// A kind with its default settings, but for those that would make its outputs too small for differences here.
+fn attention_of(kind: &str) -> AttentionConfig {
+    match AttentionConfig::default_of(kind).expect("invariant: it is one of KINDS") {
+        AttentionConfig::Sigmoid(config) => {
+            AttentionConfig::Sigmoid(sigmoid::Config { length: SEQ_LEN, ..config })
+        }
+        attention => attention,
+    }
+}
+
 /// The settings that do not depend on the read-out.
 fn config(pick: Pick) -> ModelConfig {
     let positions: Vec<PositionConfig> = PositionConfig::of_sequences().collect();
@@ -161,7 +171,7 @@ fn config(pick: Pick) -> ModelConfig {
             norm: pick.flag("embedding.norm"),
         },
         position,
-        attention: AttentionConfig::default_of(attention).expect("invariant: it is one of KINDS"),
+        attention: attention_of(attention),
         norm: pick.value("norm", &norms()),
         feed_forward: pick.value("feed_forward", &feed_forwards()),
         // With BERT's 0.02, gradients are too small for finite differences.

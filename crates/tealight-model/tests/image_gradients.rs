@@ -49,7 +49,7 @@ fn positions() -> impl Iterator<Item = PositionConfig> {
 
 fn config(attention: &str, position: PositionConfig, patches: PatchesConfig) -> ModelConfig {
     ModelConfig {
-        d_model: 24,
+        d_model: 16,
         n_heads: 2,
         n_layers: 1,
         attention: AttentionConfig::default_of(attention).expect("a kind"),

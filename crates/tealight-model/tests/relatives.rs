@@ -6,11 +6,12 @@ mod common;
 use candle_core::{D, DType, Error, Result, Tensor, Var};
 use candle_nn::VarBuilder;
 use common::{normal, values};
+use tealight_model::attention::decoding::initial_state;
 use tealight_model::attention::{AttentionConfig, LayerPlace, log_linear};
 use tealight_model::init::InitConfig;
 use tealight_model::position::AttentionNeeds;
 use tealight_model::{
-    Attention, AttentionInput, AttentionSpec, Bias, Initializer, Mask, Mode, Reads,
+    Attention, AttentionInput, AttentionSpec, Bias, Initializer, Mask, Mode, ParamStore, Reads,
 };
 use tealight_ops::backward;
 use tealight_ops::testing::device;
@@ -42,9 +43,18 @@ fn layer(
     len: usize,
     others: Parameters,
 ) -> Result<Box<dyn Attention>> {
-    let config: AttentionConfig = toml::from_str(settings).expect("settings of a kind");
     let parameters = maps()?.into_iter().chain(others);
     let parameters = parameters.map(|(name, tensor)| (name.to_owned(), tensor)).collect();
+    built(settings, reads, len, &VarBuilder::from_tensors(parameters, DType::F64, device()))
+}
+
+fn built(
+    settings: &str,
+    reads: Reads,
+    len: usize,
+    vb: &VarBuilder<'_>,
+) -> Result<Box<dyn Attention>> {
+    let config: AttentionConfig = toml::from_str(settings).expect("settings of a kind");
     let init = Initializer::build(&InitConfig::default(), 1).map_err(Error::wrap)?;
     let spec = AttentionSpec {
         d_model: D_MODEL,
@@ -61,9 +71,7 @@ fn layer(
         init: &init,
         key: "model.attention",
     };
-    config
-        .build(&spec, &VarBuilder::from_tensors(parameters, DType::F64, device()))
-        .map_err(Error::wrap)
+    config.build(&spec, vb).map_err(Error::wrap)
 }
 
 fn forward(layer: &dyn Attention, x: &Tensor, mask: &Mask) -> Result<Tensor> {
@@ -111,18 +119,73 @@ fn a_low_sink_is_softmax_and_a_high_one_takes_all() -> Result<()> {
     assert_same_layers(of(0.)?.as_ref(), one.as_ref(), &none, "one")
 }
 
-/// Rows that sum to σ(ln Σ e^s − z).
+/// By σ(ln Σ e^s − z).
 #[test]
 fn a_sink_scales_what_softmax_gives() -> Result<()> {
-    let sink = vec![("sink", normal(5, &[N_HEADS], DType::F64)?)];
-    let with = layer("kind = 'softmax'\nsink = 'learnt'", Reads::Everything, LEN, sink)?;
+    let sink = normal(5, &[N_HEADS], DType::F64)?;
+    let others = vec![("sink", sink.clone())];
+    let with = layer("kind = 'softmax'\nsink = 'learnt'", Reads::Everything, LEN, others)?;
     let without = layer(SOFTMAX, Reads::Everything, LEN, Vec::new())?;
     let (x, none) = (input(LEN)?, Mask::none());
-    let weights = [with, without].map(|layer| weights(layer.as_ref(), &x, &none));
-    let [with, without] = weights;
-    let with = with?;
-    let scaled = without?.broadcast_mul(&with.sum_keepdim(D::Minus1)?)?;
-    assert_close("scaled", &with, &scaled, 1e-12)
+    let [query, key] = [0, 1].map(|map| {
+        let heads = x.broadcast_matmul(&maps()?[map].1.t()?)?;
+        heads.reshape((BATCH, LEN, N_HEADS, HEAD_DIM))?.transpose(1, 2)?.contiguous()
+    });
+    let scores = (query?.matmul(&key?.t()?)? / (HEAD_DIM as f64).sqrt())?;
+    let total = scores.exp()?.sum_keepdim(D::Minus1)?;
+    let beside = sink.exp()?.reshape((1, N_HEADS, 1, 1))?;
+    let share = total.broadcast_div(&total.broadcast_add(&beside)?)?;
+    let scaled = weights(without.as_ref(), &x, &none)?.broadcast_mul(&share)?;
+    assert_close("scaled", &weights(with.as_ref(), &x, &none)?, &scaled, 1e-12)
+}
+
+#[test]
+fn reflections_of_strength_zero_are_softmax() -> Result<()> {
+    let of = |i, shape: &[usize]| normal(i, shape, DType::F64);
+    for len in [LEN, 70] {
+        let others = vec![
+            ("down.weight", of(5, &[2, D_MODEL])?),
+            ("up.weight", of(6, &[WIDTH, 2])?),
+            ("convolution.weight", of(7, &[WIDTH, 3])?),
+            ("beta.weight", Tensor::zeros((N_HEADS, D_MODEL), DType::F64, device())?),
+            ("beta.bias", Tensor::full(-60., N_HEADS, device())?),
+        ];
+        let path = layer("kind = 'path'\nrank = 2", Reads::Past, len, others)?;
+        let softmax = layer(SOFTMAX, Reads::Past, len, Vec::new())?;
+        let (x, none) = (input(len)?, Mask::none());
+        let expected = forward(softmax.as_ref(), &x, &none)?;
+        assert_close("path", &forward(path.as_ref(), &x, &none)?, &expected, 1e-9)?;
+    }
+    Ok(())
+}
+
+/// Longer than a block of rows, so that what passes between blocks is seen.
+#[test]
+fn long_sequences_are_decoded_alike_and_documents_are_apart() -> Result<()> {
+    let (len, cut) = (290, 133);
+    let none = Mask::none();
+    let taylor = "kind = 'linear'\nfeature_map = 'taylor'\nfeature_dim = 3";
+    for settings in ["kind = 'path'", "kind = 'log_linear'", taylor] {
+        let store = ParamStore::new(17, DType::F64, device());
+        let layer = built(settings, Reads::Past, len, &store.trainable())?;
+        let x = input(len)?;
+        let whole = forward(layer.as_ref(), &x, &none)?;
+        let decoded = initial_state(layer.as_ref(), None)?.step(&x, None)?;
+        assert_close(settings, &decoded, &whole, 1e-9)?;
+        let segments = (0..BATCH * len).map(|i| u32::from(i % len >= cut)).collect();
+        let segments = Tensor::from_vec(segments, (BATCH, len), device())?;
+        let Ok(packed) = forward(layer.as_ref(), &x, &Mask::none().with_segments(&segments)?)
+        else {
+            assert_eq!(settings, taylor);
+            continue;
+        };
+        let alone = [(0, cut), (cut, len - cut)].map(|(first, n)| {
+            forward(layer.as_ref(), &x.narrow(1, first, n)?.contiguous()?, &none)
+        });
+        let [first, second] = alone;
+        assert_close(settings, &packed, &Tensor::cat(&[first?, second?], 1)?, 1e-9)?;
+    }
+    Ok(())
 }
 
 #[test]

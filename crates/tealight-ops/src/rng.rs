@@ -29,6 +29,8 @@ pub enum Purpose {
     Sampling = 5,
     /// Tables and other constants of a task.
     Task = 6,
+    /// Which positions a sparse attention reads.
+    Pattern = 7,
 }
 
 /// A seeded family of random numbers, addressed by index.

@@ -14,7 +14,7 @@ use candle_nn::VarBuilder;
 use tealight_ops::Reach;
 use tealight_ops::aft;
 
-use super::decoding::{refuse_score_bias, select_rows};
+use super::decoding::refuse_score_bias;
 use super::gate::{self, Gate};
 use super::onnx::recurrence::{Recurrence, fading_mean};
 use super::onnx::{self, Layer, Output};
@@ -119,10 +119,9 @@ impl DecodingState for Decoding<'_> {
         self.gate.output(&self.gate.maps.queries(x)?, &context, Mode::Eval)
     }
 
-    fn select(&mut self, rows: &Tensor) -> Result<()> {
-        self.of_memory = self.of_memory.as_ref().map(|x| select_rows(x, rows)).transpose()?;
-        self.past = self.past.as_ref().map(|past| past.select(rows)).transpose()?;
-        Ok(())
+    fn kept(&mut self) -> Vec<&mut Tensor> {
+        let past = self.past.iter_mut().flat_map(RunningMean::tensors_mut);
+        self.of_memory.iter_mut().chain(past).collect()
     }
 }
 

@@ -4,15 +4,17 @@
 //! block I of queries reads the blocks I − 1, I, I + 1, the global ones, and n_random at random; global blocks read all
 //! ```
 //!
-//! A key counts once, however often its block is listed. Global blocks are the first `n_global` ones ("internal transformer
-//! construction"). The random lists are a function of `seed`, the layer and the number of blocks; a block is drawn from those that are
-//! not listed yet. `transformers` uses the first and the last block, and switches to full attention below (5 + 2r) blocks; here
-//! the lists hold at every length, so a sequence of few blocks is softmax attention by itself.
+//! A key counts once, however often its block is listed. Global blocks are the first `n_global` ones ("internal
+//! transformer construction"). The random lists are a function of `seed`, the layer and the number of blocks; a block
+//! is drawn from those that are not listed yet. `transformers` uses the first and the last block, and switches to full
+//! attention below (5 + 2r) blocks; here the lists hold at every length, so a sequence of few blocks is softmax
+//! attention by itself. Padding at the end makes further blocks, so a block draws others: with `n_random` = 0 padding
+//! changes nothing.
 //!
 //! Bidirectional, as in the paper. A pair of positions has no bias, because most are not scored.
 //!
-//! Cost: O(T·block·(3 + n_random + n_global)·d_model) time, and as many copies of keys and values in memory; global blocks add
-//! O(T·block·n_global·d_model).
+//! Cost: O(T·block·(3 + n_random + n_global)·d_model) time, and as many copies of keys and values in memory; global
+//! blocks add O(T·block·n_global·d_model).
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
@@ -43,9 +45,14 @@ settings! {
 }
 
 impl Config {
+    /// The positions of a block in a sequence of `len`, at most all.
+    fn block_of(&self, len: usize) -> usize {
+        self.block.min(len).max(1)
+    }
+
     /// The lists of `n_blocks` blocks in layer `layer`.
     fn lists(&self, n_blocks: usize, layer: usize) -> Vec<Vec<u32>> {
-        let stream = Stream::new(self.seed as u64, Purpose::Task).fork(layer as u64);
+        let stream = Stream::new(self.seed as u64, Purpose::Pattern).fork(layer as u64);
         let stream = stream.fork(n_blocks as u64);
         let of_block = |i: usize| {
             if i < self.n_global {
@@ -79,12 +86,13 @@ impl AttentionKind for Config {
     }
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
-        let n_blocks = kv_len.div_ceil(self.block.max(1)) as f64;
+        let block = self.block_of(kv_len);
+        let n_blocks = kv_len.div_ceil(block) as f64;
         let n_global = (self.n_global as f64).min(n_blocks);
-        let listed = (3. + (self.n_random + self.n_global) as f64).min(n_blocks);
+        let listed = (3. + self.n_random as f64 + self.n_global as f64).min(n_blocks);
         // Of the other blocks; and of the global ones, which read all.
         let pairs = (n_blocks - n_global) * listed + n_global * n_blocks;
-        let (block, d_heads) = (self.block as f64, spec.d_heads() as f64);
+        let (block, d_heads) = (block as f64, spec.d_heads() as f64);
         let core = AttentionCost {
             parameters: 0.,
             flops: 4. * pairs * block * block * d_heads,
@@ -93,9 +101,14 @@ impl AttentionKind for Config {
         projection::cost(spec, [q_len, kv_len]) + core
     }
 
+    fn ignores_padding(&self) -> bool {
+        self.n_random == 0
+    }
+
     fn reduces_to(&self, len: usize) -> Option<ReducesTo> {
         // The shortest list is that of the last block, which has one neighbour.
-        let listed = (2 + self.n_random + self.n_global).saturating_mul(self.block);
+        let listed = self.n_random.saturating_add(self.n_global).saturating_add(2);
+        let listed = listed.saturating_mul(self.block);
         let effect = format!("makes blocks that read all {len} positions of a sequence");
         (listed >= len).then(|| ReducesTo::softmax("block", &self.block, &effect))
     }
@@ -112,7 +125,7 @@ struct BigBird {
 
 impl BigBird {
     fn lists(&self, len: usize) -> Result<BlockLists> {
-        let block = self.config.block;
+        let block = self.config.block_of(len);
         BlockLists::new(block, self.config.lists(len.div_ceil(block), self.layer))
     }
 }

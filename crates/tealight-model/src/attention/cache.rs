@@ -7,7 +7,7 @@
 
 use candle_core::{D, Result, Tensor};
 
-use super::decoding::select_rows;
+use super::decoding::select_each;
 use super::{BoxState, DecodingState, Memory, Reads};
 use crate::mask::Mask;
 use crate::mode::Mode;
@@ -90,10 +90,12 @@ impl DecodingState for Cache<'_> {
         self.layer.output(x, &heads)
     }
 
+    fn kept(&mut self) -> Vec<&mut Tensor> {
+        self.kept.iter_mut().chain(&mut self.carried).collect()
+    }
+
     fn select(&mut self, rows: &Tensor) -> Result<()> {
-        for x in self.kept.iter_mut().chain(&mut self.carried) {
-            *x = select_rows(x, rows)?;
-        }
+        select_each(DecodingState::kept(self), rows)?;
         if let Some(mask) = &mut self.memory_mask {
             *mask = mask.select(rows)?;
         }

@@ -18,9 +18,19 @@ pub trait DecodingState: fmt::Debug {
     /// (n_heads, n_new, positions so far)` is added to the scores.
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor>;
 
+    /// All that it keeps between steps: tensors whose first axis is the batch.
+    fn kept(&mut self) -> Vec<&mut Tensor>;
+
     /// Reorders the batch, as beam search needs it: row i continues from the state of row `rows[i]`.
     /// `rows (new batch)` of u32.
-    fn select(&mut self, rows: &Tensor) -> Result<()>;
+    fn select(&mut self, rows: &Tensor) -> Result<()> {
+        select_each(self.kept(), rows)
+    }
+}
+
+/// Bytes of the tensors that `state` keeps.
+pub fn bytes_of(state: &mut dyn DecodingState) -> usize {
+    state.kept().iter().map(|x| x.elem_count() * x.dtype().size_in_bytes()).sum()
 }
 
 /// The state of `attention` before the first position: its own or, if it has none, one that computes the
@@ -36,9 +46,12 @@ pub fn initial_state<'a>(
     Ok(Box::new(Uncached { attention, memory, past: None, score_biases: Vec::new() }))
 }
 
-/// The rows `rows (new batch)` of `x (batch, ..)`, in their order.
-pub(super) fn select_rows(x: &Tensor, rows: &Tensor) -> Result<Tensor> {
-    x.contiguous()?.index_select(rows, 0)
+/// Reorders the first axis of each of `kept` by `rows (new batch)`.
+pub(super) fn select_each(kept: Vec<&mut Tensor>, rows: &Tensor) -> Result<()> {
+    kept.into_iter().try_for_each(|x| {
+        *x = x.contiguous()?.index_select(rows, 0)?;
+        Ok(())
+    })
 }
 
 /// Refuses a `score_bias` in a layer without scores.
@@ -79,12 +92,14 @@ impl DecodingState for Uncached<'_> {
         y.narrow(1, len - n_new, n_new)
     }
 
+    fn kept(&mut self) -> Vec<&mut Tensor> {
+        let memory = self.memory.as_mut().map(|(states, _mask)| states);
+        self.past.iter_mut().chain(memory).collect()
+    }
+
     fn select(&mut self, rows: &Tensor) -> Result<()> {
-        if let Some(past) = &mut self.past {
-            *past = select_rows(past, rows)?;
-        }
-        if let Some((states, mask)) = &mut self.memory {
-            *states = select_rows(states, rows)?;
+        select_each(self.kept(), rows)?;
+        if let Some((_states, mask)) = &mut self.memory {
             *mask = mask.select(rows)?;
         }
         Ok(())

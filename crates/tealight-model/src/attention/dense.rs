@@ -22,11 +22,11 @@ use super::cache::{self, CachedLayer};
 use super::onnx::dense::Scores;
 use super::onnx::{self, Layer, Output};
 use super::output_gate::OutputGate;
+use super::parts::Parts;
 use super::projection::{self, Heads, Projection, merge_heads, repeat_heads};
 use super::reduces_to::ReducesTo;
 use super::score::{Score, ScoreFunction};
 use super::sink::Sink;
-use super::softmax::Parts;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     Memory, Reads, RowSum,
@@ -193,6 +193,7 @@ impl<K: DenseKind> Attention for Dense<K> {
 
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let [query, key, _value] = self.projection.project_rotated(input)?;
+        input.mask.check_lens(query.dim(1)?, key.dim(1)?)?;
         self.rows.distribute(&query, &key, input.mask, 0)
     }
 
@@ -223,6 +224,7 @@ impl<K: DenseKind> CachedLayer for Dense<K> {
     fn attend(&self, query: &Tensor, cached: &[Tensor], mask: &Mask, mode: Mode) -> Result<Tensor> {
         let [key, value] = cached else { bail!("a cache of {} tensors", cached.len()) };
         let (q_len, kv_len) = (query.dim(1)?, key.dim(1)?);
+        mask.check_lens(q_len, kv_len)?;
         if q_len <= ROWS {
             let drop = |weights: &Tensor| self.dropout.forward(weights, mode);
             return self.rows.heads([query, key, value], mask, 0, drop);

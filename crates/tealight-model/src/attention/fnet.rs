@@ -4,9 +4,9 @@
 //! y = Re(F_T F_D x) = C_T x C_D − S_T x S_D           C_n = cos(2π jk / n), S_n = sin(2π jk / n)
 //! ```
 //!
-//! It has no parameters and no heads. Nothing is normalised, as in the paper. Padded positions are zeros; their number is part of
-//! T, so padding changes the result, and each position is mixed into all others: causality, packed documents and
-//! positions inside of the attention are refused. Dropout acts on the result.
+//! It has no parameters and no heads. Nothing is normalised, as in the paper. Padded positions are zeros; their number
+//! is part of T, so padding changes the result, and each position is mixed into all others: causality, packed documents
+//! and positions inside of the attention are refused. Dropout acts on the result.
 //!
 //! Cost: two products of matrices, O(T²·d_model + T·d_model²) time, and the O(T²) matrices of one transform in memory. The
 //! paper's fast transform takes O(T·d_model·(log T + log d_model)).
@@ -63,9 +63,10 @@ struct Fourier {
 /// cos(2π jk / n) and sin(2π jk / n), `(n, n)` each, of the dtype and on the device of `x`.
 fn transform(n: usize, x: &Tensor) -> Result<[Tensor; 2]> {
     let table = |f: fn(f64) -> f64| {
-        // jk is taken modulo n, so that large angles lose no digits.
-        let angles = (0..n).flat_map(|j| (0..n).map(move |k| TAU * (j * k % n) as f64 / n as f64));
-        let table = Tensor::from_vec(angles.map(f).collect(), (n, n), x.device())?;
+        // jk counts modulo n: there are n different angles.
+        let values: Vec<f64> = (0..n).map(|jk| f(TAU * jk as f64 / n as f64)).collect();
+        let pairs = (0..n).flat_map(|j| (0..n).map(move |k| j * k % n));
+        let table = Tensor::from_vec(pairs.map(|jk| values[jk]).collect(), (n, n), x.device())?;
         table.to_dtype(x.dtype())
     };
     Ok([table(f64::cos)?, table(f64::sin)?])
@@ -91,8 +92,9 @@ impl Attention for Fourier {
 
     /// The transform of positions: its real and its imaginary part.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let (batch, len, _d_model) = input.x.dims3()?;
-        let [cos, sin] = transform(len, input.x)?;
+        let x = input.source(Reads::Everything)?;
+        let (batch, len, _d_model) = x.dims3()?;
+        let [cos, sin] = transform(len, x)?;
         let maps = Tensor::stack(&[&cos, &sin.neg()?], 0)?.unsqueeze(0)?;
         let maps = maps.broadcast_as((batch, 2, len, len))?;
         let Some(padding) = input.mask.padding_only()? else { return maps.contiguous() };

@@ -28,17 +28,19 @@
 //! and of `pro` also the last key and value before their mix. The pruning of Lin et al. 2025b
 //! (<https://arxiv.org/abs/2504.06949>) is left out.
 
-use candle_core::{DType, Result, Tensor, bail};
+use candle_core::{Result, Tensor, bail};
 use candle_nn::{VarBuilder, init};
-use tealight_ops::activation::{Function, relu, sigmoid};
+use tealight_ops::activation::{Function, sigmoid};
 use tealight_ops::attention::{Layout, Options, attention, weights};
 use tealight_ops::gate::gated;
 use tealight_ops::norm::rms_norm;
 use tealight_ops::reshape;
+use tealight_ops::softplus::log_sigmoid;
 
 use super::cache::{self, CachedLayer};
 use super::previous::previous_tokens;
 use super::projection::{self, Heads, Projection, concat_heads};
+use super::recurrent::wide;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     Memory, Reads,
@@ -151,14 +153,6 @@ fn mixed(x: &Tensor, previous: &Tensor, logits: &Tensor) -> Result<Tensor> {
     (previous - x)?.broadcast_mul(&alpha)? + x
 }
 
-/// ln σ(x), in f32 for numbers of half precision: its sums are long.
-fn log_sigmoid(x: &Tensor) -> Result<Tensor> {
-    let x = if x.dtype() == DType::F64 { x.clone() } else { x.to_dtype(DType::F32)? };
-    let negative = relu(&x.neg()?)?;
-    let size = ((&negative * 2.)? + &x)?; // |x|, with a gradient that is right at 0, too
-    (negative + (size.neg()?.exp()? + 1.)?.log()?)?.neg()
-}
-
 impl Forgetting {
     /// Queries, keys, values and ln f, `(batch, len, n_heads, ..)`, with the tokens before given by `previous`.
     fn keys_values_gates(
@@ -173,7 +167,7 @@ impl Forgetting {
             value = mixed(&value, &previous(&value)?, &pro.value_shift.forward(x)?)?;
             key = normalised(&key, &pro.key_norm, QK_EPSILON)?;
         }
-        Ok([key, value, log_sigmoid(&self.forget.forward(x)?)?])
+        Ok([key, value, log_sigmoid(&wide(&self.forget.forward(x)?)?)?])
     }
 
     fn options<'a>(&self, log_forget: &'a Tensor, mask: &'a Mask, mode: Mode) -> Options<'a> {

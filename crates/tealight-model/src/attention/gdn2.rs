@@ -14,7 +14,7 @@
 //! numbers, and the last conv_size − 1 inputs of the convolutions.
 //!
 //! Differences. The recurrence is that of fla's reference; everything around it is the layer of `kda`. b ⊙ k is not
-//! along k, so a step may lengthen the state.
+//! along k, so a step may lengthen the state. A gate is below 1, so there is no counterpart of `negative_eigenvalues`.
 //!
 //! Padding leaves the state as it is and is skipped by the convolutions; both begin anew at a document.
 

@@ -134,7 +134,7 @@ impl Attention for SpatialGating {
 
     /// W, for every channel the same.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let (batch, len, _d_model) = input.x.dims3()?;
+        let (batch, len, _d_model) = input.source(self.reads)?.dims3()?;
         let w = self.matrix(len)?.broadcast_as((batch, 1, len, len))?.contiguous()?;
         let Some(padding) = input.mask.padding_only()? else { return Ok(w) };
         let padding = padding.reshape((batch, 1, 1, len))?.broadcast_as(w.shape())?;

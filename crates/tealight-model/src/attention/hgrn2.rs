@@ -13,7 +13,8 @@
 //!
 //! Differences. In the paper one matrix gives all layers their b, as running sums of a softmax over the layers, which
 //! begin as l / n_layers in layer l. Here each layer has its own, b = σ(`lower_bound`), which begins there; the first has
-//! b = 0. k is computed as (1 − b) σ(−W_f x), and ln f from logarithms: 1 − f would lose its digits where f is near 1.
+//! b = 0. k is computed as (1 − b) σ(−W_f x), and ln f from logarithms: 1 − f would lose its digits where f is near 1. The
+//! queries are not scaled, as in the paper (fla divides them by √head_dim); the norm cancels it up to its ε of 10⁻⁵.
 //!
 //! Padding leaves the state as it is, and it begins anew at a document.
 
@@ -21,7 +22,7 @@ use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder, init};
 use tealight_ops::activation::{sigmoid, silu};
 use tealight_ops::norm::rms_norm;
-use tealight_ops::softplus::scaled_softplus;
+use tealight_ops::softplus::{log_sigmoid, softplus};
 
 use super::onnx::{Layer as OnnxLayer, Output};
 use super::projection::{self, concat_heads};
@@ -94,10 +95,6 @@ struct Hgrn2 {
 impl Hgrn2 {
     /// ln f, `(batch, len, n_heads·head_dim)`
     fn log_forget(&self, logits: &Tensor) -> Result<Tensor> {
-        // ln σ(z) = −softplus(−z)
-        let zeros = wide(&self.norm)?.zeros_like()?;
-        let minus_one = zeros.affine(0., -1.)?;
-        let log_sigmoid = |z: &Tensor| scaled_softplus(&z.neg()?, &zeros, &minus_one);
         let own = log_sigmoid(&wide(logits)?)?;
         let Some(bound) = &self.lower_bound else { return Ok(own) };
         let bound = wide(bound)?;
@@ -105,8 +102,7 @@ impl Hgrn2 {
         let rest = own.broadcast_add(&log_sigmoid(&bound.neg()?)?)?;
         let bound = log_sigmoid(&bound)?.broadcast_as(rest.shape())?;
         let difference = (rest - &bound)?;
-        let above = scaled_softplus(&difference.contiguous()?, &zeros, &zeros.affine(0., 1.)?)?;
-        bound + above
+        bound + softplus(&difference)?
     }
 
     /// 1 − f, `(batch, len, n_heads·head_dim)`

@@ -13,8 +13,8 @@
 //! Cost: O(T·d_model·(d_model + head_dim)) time, O(T·d_model) memory. The decoding state is S, n_heads·head_dim² numbers.
 //!
 //! Differences. The slopes s are those of `transformers`' MiniMax; TransNormerLLM and fla have 8 h / n_heads (1 − l /
-//! n_layers), whose first head never forgets. The queries are not scaled, as there, and the norm cancels it up to its ε
-//! of 10⁻⁵.
+//! n_layers), whose first head never forgets. The queries are not scaled, as there, and the norm cancels it up to its ε,
+//! which is 10⁻⁵ here and 10⁻⁶ there.
 //!
 //! Padding leaves the state as it is, and it begins anew at a document.
 

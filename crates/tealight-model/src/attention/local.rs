@@ -18,11 +18,12 @@ use candle_nn::VarBuilder;
 
 use super::onnx::{self, Layer, Output};
 use super::output_gate::OutputGate;
+use super::parts::Parts;
 use super::projection::Heads;
 use super::reduces_to::ReducesTo;
 use super::score::Score;
 use super::sink::Sink;
-use super::softmax::{self, Parts, Softmax};
+use super::softmax::{self, Softmax};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention, Reads};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;

@@ -21,14 +21,15 @@
 
 use candle_core::{D, DType, Result, Tensor, bail};
 use candle_nn::{Init, VarBuilder, init};
-use tealight_ops::activation::relu;
 use tealight_ops::matmul::{matmul, matmul_transposed};
 use tealight_ops::norm::rms_norm;
 use tealight_ops::recompute::checkpoint;
+use tealight_ops::softplus::softplus;
 use tealight_ops::swap_axes::swap_axes;
 
-use super::decoding::{refuse_score_bias, select_rows};
+use super::decoding::refuse_score_bias;
 use super::projection::{self, Heads, Projection, merge_heads};
+use super::recurrent::wide;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     DecodingState, Memory, Reads, RowSum,
@@ -114,13 +115,6 @@ struct LogLinear {
     output: Linear,
 }
 
-/// ln(1 + e^x)
-fn softplus(x: &Tensor) -> Result<Tensor> {
-    let positive = relu(x)?;
-    let size = ((&positive * 2.)? - x)?; // |x|, with a gradient that is right at 0, too
-    positive + (size.neg()?.exp()? + 1.)?.log()?
-}
-
 /// Operands of log-linear attention, `(batch, n_heads, len, ..)` each.
 #[derive(Clone, Debug)]
 pub struct Operands {
@@ -141,21 +135,17 @@ impl LogLinear {
         let (key, value) = self.projection.keys_and_values(x, 0)?;
         let query = self.projection.queries(x, 0)?;
         let (batch, len, n_heads, head_dim) = query.dims4()?;
-        let wide = |x: Tensor| {
-            if x.dtype() == DType::F64 { Ok(x) } else { x.to_dtype(DType::F32) }
-        };
-        let bias = wide(self.decay_bias.clone())?;
-        let speed = wide(self.decay_log.clone())?.exp()?;
-        let decay = softplus(&wide(self.decay.forward(x)?)?.broadcast_add(&bias)?)?;
+        let (bias, speed) = (wide(&self.decay_bias)?, wide(&self.decay_log)?.exp()?);
+        let decay = softplus(&wide(&self.decay.forward(x)?)?.broadcast_add(&bias)?)?;
         let decay = decay.broadcast_mul(&speed)?.neg()?;
         let levels = self.levels.forward(x)?.reshape((batch, len, n_heads, ()))?;
         let levels = softplus(&levels.broadcast_mul(&self.level_scale)?)?;
         Ok(Operands {
-            query: (swap_axes(&query)? / (head_dim as f64).sqrt())?,
-            key: swap_axes(&key)?,
-            value: swap_axes(&value)?,
+            query: (wide(&swap_axes(&query)?)? / (head_dim as f64).sqrt())?,
+            key: wide(&swap_axes(&key)?)?,
+            value: wide(&swap_axes(&value)?)?,
             log_decay: decay.transpose(1, 2)?.contiguous()?,
-            levels: swap_axes(&levels)?,
+            levels: wide(&swap_axes(&levels)?)?,
         })
     }
 
@@ -261,7 +251,7 @@ pub fn attend(operands: &Operands, mask: &Mask) -> Result<Tensor> {
 impl Attention for LogLinear {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let x = input.source(Reads::Past)?;
-        let heads = attend(&self.operands(x)?, input.mask)?;
+        let heads = attend(&self.operands(x)?, input.mask)?.to_dtype(x.dtype())?;
         let normed = merge_heads(&rms_norm(&heads, &self.norm, EPSILON)?)?;
         self.output.forward(&self.dropout.forward(&normed, input.mode)?)
     }
@@ -319,7 +309,7 @@ impl DecodingState for Decoding<'_> {
                 }
                 self.states[merged] = sum;
             }
-            let decay = log_decay.narrow(2, t, 1)?.unsqueeze(3)?.to_dtype(x.dtype())?.exp()?;
+            let decay = log_decay.narrow(2, t, 1)?.unsqueeze(3)?.exp()?;
             for state in self.states.iter_mut().flatten() {
                 *state = state.broadcast_mul(&decay)?;
             }
@@ -334,14 +324,11 @@ impl DecodingState for Decoding<'_> {
             heads.push(read.expect("invariant: level 0 holds the token itself"));
             self.n_read += 1;
         }
-        self.layer.finish(&Tensor::cat(&heads, 2)?)
+        self.layer.finish(&Tensor::cat(&heads, 2)?.to_dtype(x.dtype())?)
     }
 
-    fn select(&mut self, rows: &Tensor) -> Result<()> {
-        for state in self.states.iter_mut().flatten() {
-            *state = select_rows(state, rows)?;
-        }
-        Ok(())
+    fn kept(&mut self) -> Vec<&mut Tensor> {
+        self.states.iter_mut().flatten().collect()
     }
 }
 

@@ -13,9 +13,9 @@
 //! Bidirectional. A pair of positions has no bias, because most are not scored.
 //!
 //! Cost: O(T·(window + n_global)·d_model) time, O(T·d_model) memory and three copies of keys and values: they are read in
-//! blocks of `window` positions with a block on each side.
+//! blocks of `window` positions with a block on each side. Each block has its own copy of the global keys and values.
 
-use candle_core::{Result, Tensor};
+use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use tealight_ops::attention::{Layout, Options, attention, weights};
 use tealight_ops::dropout::Draw;
@@ -63,11 +63,13 @@ impl AttentionKind for Config {
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
         let (d_heads, len) = (spec.d_heads() as f64, q_len as f64);
         let n_global = (self.n_global as f64).min(len);
-        let keys = (3. * self.window as f64 + n_global).min(3. * len);
+        let window = (self.window as f64).min(len).max(1.);
+        let keys = 3. * window + n_global;
         let core = AttentionCost {
             parameters: 0.,
             flops: 4. * d_heads * len * (keys + n_global),
-            activations: 6. * d_heads * len + 2. * spec.n_heads as f64 * len,
+            activations: 2. * d_heads * keys * (len / window).ceil()
+                + 2. * spec.n_heads as f64 * len,
         };
         let maps = projection::cost(spec, [q_len, kv_len]);
         if self.n_global == 0 {
@@ -87,7 +89,7 @@ impl AttentionKind for Config {
 
     fn reduces_to(&self, len: usize) -> Option<ReducesTo> {
         let effect = format!("reaches all {len} positions of a sequence");
-        (self.n_global == 0 && self.window + 1 >= len)
+        (self.n_global == 0 && self.window.saturating_add(1) >= len)
             .then(|| ReducesTo::softmax("window", &self.window, &effect))
     }
 }
@@ -122,6 +124,12 @@ pub fn attend(
     padding: Option<&Tensor>,
     draw: Option<Draw>,
 ) -> Result<Tensor> {
+    if window == 0 || (!global.is_empty() && operands.global.is_none()) {
+        bail!(
+            "a window of {window} with {} global positions: expected one above 0, and operands of global positions",
+            global.len()
+        )
+    }
     let near = windows(&operands.near, window, global, padding, draw)?;
     let Some([query, key, value]) = operands.global.as_ref().filter(|_| !global.is_empty()) else {
         return Ok(near);
@@ -154,6 +162,7 @@ fn windows(
     draw: Option<Draw>,
 ) -> Result<Tensor> {
     let (batch, len, n_heads, width) = query.dims4()?;
+    let window = window.min(len); // a wider one reads no more
     let (n_blocks, device) = (len.div_ceil(window), query.device());
     let n_global = global.len();
     let end = n_blocks * window - len;

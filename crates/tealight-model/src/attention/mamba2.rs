@@ -15,7 +15,8 @@
 //! Differences. The authors' W_in is one matrix of the rows z, x, B, C and Δ; here each has its map (`gate`, `value`,
 //! `key`, `query`, `step`), and each of x, B and C its part of the one convolution, which is the same map. A ~ U(1, 16)
 //! as theirs (`transformers`: 1, 2, … n_heads). The gate comes before the norm, which is over all heads of a group, ε =
-//! 10⁻⁵. There are no limits of Δ (`dt_limit` of the authors: none by default).
+//! 10⁻⁵. There are no limits of Δ (`dt_limit` of the authors: none by default). `model.bias` adds biases to the maps of z, x,
+//! B, C, Δ and the output, which the authors' have not (`bias = false` by default).
 //!
 //! Padding leaves the state as it is and is skipped by the convolutions; both begin anew at a document.
 

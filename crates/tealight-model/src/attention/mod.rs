@@ -36,6 +36,7 @@ pub mod mla;
 pub mod nystrom;
 pub(crate) mod onnx;
 pub mod output_gate;
+mod parts;
 pub mod path;
 pub mod performer;
 mod previous;

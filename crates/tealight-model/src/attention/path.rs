@@ -17,21 +17,21 @@
 //!
 //! Padding does not reflect, and the convolution leaves it out; it begins anew in each document.
 //!
-//! Cost: O(T²·d_model) time like softmax attention, and O(T·C·d_model) within blocks. Rows of a block are scored at a
+//! Cost: O(T²·d_model) time like softmax attention, O(T²/C·d_model·head_dim) for P, and O(T·C·d_model) within blocks. Rows of a block are scored at a
 //! time and again in the backward pass, so memory is O(T·C) for each head. A decoding step rewrites the cached keys, k_j ←
 //! H k_j: O(T·d_model). The cache holds rewritten keys, values, and the last two inputs of the convolution.
 
 use candle_core::{D, Result, Tensor};
 use candle_nn::{Init, VarBuilder};
+use tealight_ops::Tokens;
 use tealight_ops::activation::{sigmoid, silu};
 use tealight_ops::dropout::{Draw, dropout};
 use tealight_ops::matmul::{matmul, matmul_transposed};
 use tealight_ops::recompute::checkpoint;
+use tealight_ops::short_convolution::{short_convolution, short_convolution_after};
 use tealight_ops::softmax::softmax;
 use tealight_ops::swap_axes::swap_axes;
 
-use super::decoding::select_rows;
-use super::previous::previous_tokens;
 use super::projection::{self, Heads, Projection, merge_heads};
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
@@ -45,6 +45,8 @@ use crate::mask::{Mask, causal_mask};
 
 /// C
 const BLOCK: usize = 32;
+/// Blocks whose reflections are computed at a time.
+const BLOCKS: usize = 64;
 /// Taps of the convolution.
 const TAPS: usize = 3;
 /// ε of the norm of w.
@@ -73,7 +75,7 @@ impl AttentionKind for Config {
             projection: Projection::build(spec, vb, Heads::default())?,
             down: map("down", [spec.d_model, self.rank], Bias::Without)?,
             up: map("up", [self.rank, d_heads], Bias::Without)?,
-            filters: vb.pp("convolution").get_with_hints((TAPS, d_heads), "weight", filters)?,
+            filters: vb.pp("convolution").get_with_hints((d_heads, TAPS), "weight", filters)?,
             beta: map("beta", [spec.d_model, spec.n_heads], Bias::With)?,
             n_heads: spec.n_heads,
             dropout: Dropout::new(spec.dropout, vb),
@@ -88,7 +90,9 @@ impl AttentionKind for Config {
         let maps = rank * (d_model + d_heads) + d_model * n_heads;
         let core = AttentionCost {
             parameters: maps + n_heads + TAPS as f64 * d_heads,
-            flops: 2. * maps * len + 4. * len * len * d_heads + 12. * len * block * d_heads,
+            flops: 2. * maps * len
+                + len * len * d_heads * (4. + spec.head_dim() as f64 / block)
+                + 12. * len * block * d_heads,
             activations: len * (4. * d_heads + n_heads * (2. * block + spec.head_dim() as f64)),
         };
         projection::cost(spec, [q_len, kv_len]) + core
@@ -100,7 +104,7 @@ struct Path {
     projection: Projection,
     down: Linear,
     up: Linear,
-    /// `(3, n_heads·head_dim)`, the last tap for the position itself.
+    /// `(n_heads·head_dim, 3)`, the last tap for the position itself.
     filters: Tensor,
     beta: Linear,
     n_heads: usize,
@@ -109,15 +113,9 @@ struct Path {
 }
 
 impl Path {
-    /// w `(batch, n_heads, len, head_dim)` from the input of the convolution and those of the two tokens before,
-    /// `(batch, len, n_heads·head_dim)`.
-    fn directions(&self, taps: [&Tensor; TAPS]) -> Result<Tensor> {
-        let mut sum: Option<Tensor> = None;
-        for (i, x) in taps.into_iter().enumerate() {
-            let term = x.broadcast_mul(&self.filters.get(i)?)?;
-            sum = Some(sum.map_or(Ok(term.clone()), |sum| sum + term)?);
-        }
-        let w = silu(&sum.expect("invariant: there are taps"))?;
+    /// w `(batch, n_heads, len, head_dim)` from the output of the convolution, `(batch, len, n_heads·head_dim)`.
+    fn directions(&self, convolved: &Tensor) -> Result<Tensor> {
+        let w = silu(convolved)?;
         let (batch, len, width) = w.dims3()?;
         let w = w.reshape((batch, len, self.n_heads, width / self.n_heads))?;
         let length = (w.sqr()?.sum_keepdim(D::Minus1)? + EPSILON)?.sqrt()?;
@@ -134,9 +132,9 @@ impl Path {
         let x = input.source(Reads::Past)?;
         let [query, key, value] = self.projection.project(input)?;
         let mapped = self.up.forward(&self.down.forward(x)?)?;
-        let before = previous_tokens(&mapped, input.mask)?;
-        let twice = previous_tokens(&before, input.mask)?;
-        let w = self.directions([&twice, &before, &mapped])?;
+        let (key_padding_mask, segments) = (input.mask.key_padding_mask(), input.mask.segments());
+        let tokens = Tokens { key_padding_mask, segments };
+        let w = self.directions(&short_convolution(&mapped, &self.filters, tokens)?)?;
         let mut beta = self.strengths(x)?;
         if let Some(padding) = input.mask.key_padding_mask() {
             let padding = padding.unsqueeze(1)?.broadcast_as(beta.shape())?;
@@ -191,11 +189,16 @@ impl Blocks {
         };
         let query = blocks(&(query / (head_dim as f64).sqrt())?)?;
         let (key, w, beta) = (blocks(key)?, blocks(w)?, blocks(&beta.unsqueeze(3)?)?);
-        let passes = {
-            let (w, beta) = (w.clone(), beta.clone());
-            checkpoint(move || passes(&w, &beta))?
-        };
-        let within = checkpoint(move || within(&query, &key, &w, &beta))?;
+        // Some blocks at a time, because the steps within a block keep as many tensors as it has positions.
+        let (mut all_within, mut all_passes) = (Vec::new(), Vec::new());
+        for first in (0..all * n_blocks).step_by(BLOCKS) {
+            let some = |x: &Tensor| x.narrow(0, first, BLOCKS.min(all * n_blocks - first));
+            let [query, key, w, beta] = [some(&query)?, some(&key)?, some(&w)?, some(&beta)?];
+            let (of_passes, strengths) = (w.clone(), beta.clone());
+            all_passes.push(checkpoint(move || passes(&of_passes, &strengths))?);
+            all_within.push(checkpoint(move || within(&query, &key, &w, &beta))?);
+        }
+        let (within, passes) = (Tensor::cat(&all_within, 0)?, Tensor::cat(&all_passes, 0)?);
         let part =
             |first, width| within.narrow(2, first, width)?.reshape((all, n_blocks, BLOCK, width));
         Ok(Self {
@@ -274,6 +277,7 @@ fn within(query: &Tensor, key: &Tensor, w: &Tensor, beta: &Tensor) -> Result<Ten
 /// If shapes do not match.
 pub fn attend(operands: &Operands, mask: &Mask, draw: Option<Draw>) -> Result<Tensor> {
     let blocks = Blocks::new(operands)?;
+    mask.check_lens(blocks.len, blocks.len)?;
     let mut heads = Vec::new();
     for i in 0..blocks.len.div_ceil(BLOCK) {
         let (blocks, mask) = (blocks.clone(), mask.clone());
@@ -297,6 +301,7 @@ pub fn attend(operands: &Operands, mask: &Mask, draw: Option<Draw>) -> Result<Te
 /// As [`attend`].
 pub fn weights(operands: &Operands, mask: &Mask) -> Result<Tensor> {
     let blocks = Blocks::new(operands)?;
+    mask.check_lens(blocks.len, blocks.len)?;
     let rows = (0..blocks.len.div_ceil(BLOCK)).map(|i| {
         let rows = blocks.weights(i, mask)?;
         let n_keys = rows.dim(3)?;
@@ -341,15 +346,11 @@ impl DecodingState for Decoding<'_> {
         let query = swap_axes(&path.projection.queries(x, 0)?)?;
         let (key, value) = (swap_axes(&key)?, swap_axes(&value)?);
         let mapped = path.up.forward(&path.down.forward(x)?)?;
-        let (batch, _n_new, width) = mapped.dims3()?;
-        let before = match self.taps.take() {
-            Some(taps) => taps,
-            None => Tensor::zeros((batch, TAPS - 1, width), x.dtype(), x.device())?,
-        };
-        let row = Tensor::cat(&[&before, &mapped], 1)?;
-        let tap = |i: usize| row.narrow(1, i, n_new);
-        let w = path.directions([&tap(0)?, &tap(1)?, &tap(2)?])?;
-        self.taps = Some(row.narrow(1, n_new, TAPS - 1)?.force_contiguous()?);
+        let (past, tokens) = (self.taps.take(), Tokens::default());
+        let [convolved, next] =
+            short_convolution_after(past.as_ref(), &mapped, &path.filters, tokens)?;
+        self.taps = Some(next);
+        let w = path.directions(&convolved)?;
         let beta = path.strengths(x)?;
         let scale = 1. / (query.dim(3)? as f64).sqrt();
         let mut heads = Vec::with_capacity(n_new);
@@ -380,10 +381,7 @@ impl DecodingState for Decoding<'_> {
         path.output.forward(&merge_heads(&Tensor::cat(&heads, 2)?)?)
     }
 
-    fn select(&mut self, rows: &Tensor) -> Result<()> {
-        for x in [&mut self.keys, &mut self.values, &mut self.taps].into_iter().flatten() {
-            *x = select_rows(x, rows)?;
-        }
-        Ok(())
+    fn kept(&mut self) -> Vec<&mut Tensor> {
+        [&mut self.keys, &mut self.values, &mut self.taps].into_iter().flatten().collect()
     }
 }

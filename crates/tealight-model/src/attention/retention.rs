@@ -31,7 +31,7 @@ use tealight_ops::gate::gated;
 use tealight_ops::norm::layer_norm;
 use tealight_ops::retention::{self, retention};
 
-use super::decoding::{refuse_score_bias, select_rows};
+use super::decoding::refuse_score_bias;
 use super::onnx::{Layer, Output, heads};
 use super::projection::{self, Heads, Projection, merge_heads};
 use super::{
@@ -199,9 +199,8 @@ impl DecodingState for Decoding<'_> {
         self.layer.output.forward(&self.layer.gated(x, &context)?)
     }
 
-    fn select(&mut self, rows: &Tensor) -> Result<()> {
-        self.state = self.state.as_ref().map(|state| select_rows(state, rows)).transpose()?;
-        Ok(())
+    fn kept(&mut self) -> Vec<&mut Tensor> {
+        self.state.iter_mut().collect()
     }
 }
 

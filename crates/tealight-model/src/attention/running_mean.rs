@@ -9,8 +9,6 @@
 
 use candle_core::{Result, Tensor};
 
-use super::decoding::select_rows;
-
 /// N, D and m; m and D have the same shape, or one that broadcasts to that of N.
 #[derive(Clone, Debug)]
 pub(super) struct RunningMean {
@@ -52,12 +50,8 @@ impl RunningMean {
         &self.numerator / &self.denominator
     }
 
-    /// Row i continues from row `rows[i]`.
-    pub(super) fn select(&self, rows: &Tensor) -> Result<Self> {
-        Ok(Self {
-            max: select_rows(&self.max, rows)?,
-            numerator: select_rows(&self.numerator, rows)?,
-            denominator: select_rows(&self.denominator, rows)?,
-        })
+    /// All three, to be reordered.
+    pub(super) fn tensors_mut(&mut self) -> [&mut Tensor; 3] {
+        [&mut self.max, &mut self.numerator, &mut self.denominator]
     }
 }

@@ -31,7 +31,7 @@ use candle_nn::VarBuilder;
 use tealight_ops::activation::sigmoid;
 use tealight_ops::wkv::{self, wkv};
 
-use super::decoding::{refuse_score_bias, select_rows};
+use super::decoding::refuse_score_bias;
 use super::onnx::recurrence::{Recurrence, fading_mean};
 use super::onnx::{Layer, Output};
 use super::projection;
@@ -212,10 +212,9 @@ impl DecodingState for Decoding<'_> {
         layer.output.forward(&(gate * context)?)
     }
 
-    fn select(&mut self, rows: &Tensor) -> Result<()> {
-        self.last_x = self.last_x.as_ref().map(|x| select_rows(x, rows)).transpose()?;
-        self.past = self.past.as_ref().map(|past| past.select(rows)).transpose()?;
-        Ok(())
+    fn kept(&mut self) -> Vec<&mut Tensor> {
+        let past = self.past.iter_mut().flat_map(RunningMean::tensors_mut);
+        self.last_x.iter_mut().chain(past).collect()
     }
 }
 

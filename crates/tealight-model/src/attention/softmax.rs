@@ -24,6 +24,7 @@ use super::cache::{self, CachedLayer};
 use super::dense::{self, DenseKind};
 use super::onnx::{self, Layer, Output};
 use super::output_gate::{Gate, OutputGate};
+use super::parts::Parts;
 use super::projection::{self, Heads, Projection, concat_heads};
 use super::score::{Score, ScoreFunction};
 use super::sink::Sink;
@@ -111,17 +112,6 @@ impl AttentionKind for Config {
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
         onnx::dense::softmax(layer, x, self.parts())
     }
-}
-
-/// What a layer is made of, besides its sizes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Parts {
-    pub(crate) heads: Heads,
-    pub(crate) score: Score,
-    /// Query i reads only keys j with |i − j| < window.
-    pub(crate) window: Option<usize>,
-    pub(crate) sink: Sink,
-    pub(crate) output_gate: OutputGate,
 }
 
 /// Softmax attention with scores that are products, over all keys or, in [`local`](super::local), over

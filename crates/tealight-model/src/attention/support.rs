@@ -27,6 +27,8 @@ pub struct Support {
     pub causal: bool,
     /// Cross-attention.
     pub cross: bool,
+    /// Padding at the end of a sequence changes nothing else.
+    pub padding: bool,
     /// Rotary positions.
     pub rotary: bool,
     /// Position schemes that add a bias to the scores.
@@ -54,6 +56,7 @@ impl Support {
             bidirectional,
             causal,
             cross: can(Reads::Memory, &none)?,
+            padding: config.ignores_padding(),
             rotary: can(own, &position("rotary"))?,
             score_bias: can(own, &position("alibi"))?,
             packed: builds(&config, own, &none, true)?,

@@ -12,3 +12,4 @@ pub mod read_out;
 pub mod record;
 pub mod seq2seq;
 pub mod spec;
+pub mod state;

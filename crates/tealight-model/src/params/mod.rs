@@ -187,7 +187,7 @@ impl ParamStore {
 
     fn draw(&self, shape: &Shape, name: &str, init: Init) -> Result<Tensor> {
         let stream = self.stream.fork_name(name);
-        let indices = 0..shape.elem_count() as u64;
+        let indices = 0..n_elements(shape, name)? as u64;
         let drawn: Option<Vec<f64>> = DRAWN.with_borrow(|value| {
             value.as_ref().map(|value| indices.clone().map(|i| value(&stream, i)).collect())
         });
@@ -225,10 +225,16 @@ pub(crate) fn get_drawn(
     name: &str,
     value: impl Fn(&Stream, u64) -> f64 + 'static,
 ) -> Result<Tensor> {
+    /// Ends the request, also if it panics.
+    struct Request;
+    impl Drop for Request {
+        fn drop(&mut self) {
+            DRAWN.take();
+        }
+    }
     DRAWN.set(Some(Box::new(value)));
-    let parameter = vb.get_with_hints(shape, name, Init::Const(0.));
-    DRAWN.take();
-    parameter
+    let _request = Request;
+    vb.get_with_hints(shape, name, Init::Const(0.))
 }
 
 /// A builder over existing `tensors`, for inference: models record no graph. Tensors are converted to
@@ -245,6 +251,15 @@ pub fn without_gradients<'a>(
         tensor.detach().to_device(&target)?.to_dtype(dtype)
     };
     builder(get, |name| tensors.contains_key(name), dtype, device)
+}
+
+/// The numbers of a parameter, in memory as f64 while they are drawn.
+fn n_elements(shape: &Shape, name: &str) -> Result<usize> {
+    let count = shape.dims().iter().try_fold(1_usize, |count, &dim| count.checked_mul(dim));
+    match count.filter(|&count| count <= isize::MAX as usize / size_of::<f64>()) {
+        Some(count) => Ok(count),
+        None => bail!("parameter `{name}` of shape {:?} fits in no memory", shape.dims()),
+    }
 }
 
 fn same_shape(name: &str, requested: &Shape, stored: &Shape) -> Result<()> {

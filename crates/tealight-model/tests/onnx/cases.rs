@@ -45,7 +45,7 @@ const CLASSIFIER: ClassifierSpec = ClassifierSpec {
 };
 
 /// Attention by name, with settings that sequences of 11 positions feel.
-const ATTENTIONS: [(&str, &str); 29] = [
+const ATTENTIONS: [(&str, &str); 30] = [
     ("softmax", "kind = 'softmax'"),
     ("softmax_grouped", "kind = 'softmax'\nn_kv_heads = 1\nqk_norm = true"),
     ("softmax_dot", "kind = 'softmax'\nscore = 'dot'"),
@@ -53,6 +53,7 @@ const ATTENTIONS: [(&str, &str); 29] = [
     ("softmax_additive", "kind = 'softmax'\nscore = 'additive'"),
     ("softmax_logistic", "kind = 'softmax'\nscore = 'logistic'"),
     ("softmax_sink", "kind = 'softmax'\nsink = 'learnt'\noutput_gate = 'elementwise'"),
+    ("sigmoid", "kind = 'sigmoid'\nlength = 11"),
     ("sparsemax", "kind = 'sparsemax'"),
     ("entmax15", "kind = 'entmax15'"),
     ("top_k", "kind = 'top_k'\nk = 3"),

@@ -73,7 +73,8 @@ fn sizes(pointer: &str, value: &Value) -> Vec<(String, u64)> {
     match value {
         Value::Object(table) => {
             let below = |(key, value): (&String, &Value)| sizes(&format!("{pointer}/{key}"), value);
-            table.iter().flat_map(below).collect()
+            // A seed is a number of any size.
+            table.iter().filter(|(key, _)| *key != "seed").flat_map(below).collect()
         }
         Value::Number(number) => {
             number.as_u64().map(|size| (pointer.to_owned(), size)).into_iter().collect()
@@ -105,6 +106,7 @@ mod tests {
         assert!(
             message(&[relative]).starts_with("`model.position.n_buckets` = 9223372036854775807")
         );
+        assert!(check(&config(&["model.attention={kind='bigbird',seed=20261127}"])).is_ok());
         assert!(message(&["model.n_layers=10001"]).contains("at most 10000"));
         assert!(message(&["training.batch_size=1048577"]).contains("`training.batch_size`"));
     }

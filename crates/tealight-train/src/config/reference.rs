@@ -230,7 +230,7 @@ mod tests {
     fn settings_of_several_kinds_have_an_entry_for_each() {
         let windows = find("model.attention.window");
         let kinds: Vec<_> = windows.iter().map(|entry| entry.kinds[0].1).collect();
-        assert_eq!(kinds, ["local", "aft_local"]);
+        assert_eq!(kinds, ["local", "longformer", "aft_local"]);
         assert_eq!(windows[0].kinds[0].0, "model.attention");
         let [of_kind] = &find("model.attention.local.window")[..] else { panic!("one entry") };
         assert_eq!(of_kind.item, windows[0].item);

@@ -8,7 +8,7 @@ use annotate_snippets::Level;
 pub(super) const FILE: usize = 0;
 
 /// Longer lists of valid names are left out.
-const MAX_LISTED: usize = 25;
+const MAX_LISTED: usize = 50;
 
 /// A range of bytes in one of the sources.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -205,6 +205,7 @@ Examples:
   tealight bench attention --backward
   tealight bench attention --kinds softmax --lengths 512,1024,2048 --causal --threads 1
   tealight bench attention --kinds softmax,nystrom:n_landmarks=32,nystrom:n_landmarks=64
+  tealight bench attention --kinds softmax,mla,gated_deltanet,mamba2 --causal --decoding
 
 Each measurement runs in its own process. Time: median over the repeats. Memory: peak memory of a process \
 that computes once, minus its memory before the layer was built.
@@ -223,6 +224,9 @@ pub(crate) struct BenchAttention {
     /// Also measure forward and backward together
     #[arg(long)]
     pub(crate) backward: bool,
+    /// Also measure the decoding of one position after each length, and what decoding keeps of the sequence
+    #[arg(long, requires = "causal")]
+    pub(crate) decoding: bool,
     /// Also write charts of time over length to this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) plot: Option<PathBuf>,
@@ -258,14 +262,34 @@ pub(crate) struct Layer {
     pub(crate) device: DeviceName,
 }
 
+/// What a layer computes while it is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Pass {
+    Forward,
+    ForwardAndBackward,
+    /// One more position after a sequence.
+    Decoding,
+}
+
+impl Pass {
+    pub(crate) const ALL: [Self; 3] = [Self::Forward, Self::ForwardAndBackward, Self::Decoding];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::ForwardAndBackward => "forward and backward",
+            Self::Decoding => "decoding of one position",
+        }
+    }
+}
+
 /// One measurement of `bench attention`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct AttentionOnce {
     /// The kind of attention with its settings, in the syntax of `--kinds`.
     pub(crate) kind: String,
     pub(crate) length: usize,
-    /// Measure forward and backward instead of forward alone.
-    pub(crate) backward: bool,
+    pub(crate) pass: Pass,
     /// Measure memory instead of time.
     pub(crate) memory: bool,
     pub(crate) layer: Layer,

@@ -70,19 +70,23 @@ fn json_holds_every_measurement() -> Result {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_matrix_of_weights_is_seen_in_the_memory() -> Result {
+fn a_matrix_of_weights_is_seen_in_the_memory_and_rows_of_one_are_not() -> Result {
     let folder = Folder::new()?;
-    let args = ["bench", "attention", "--kinds", "sparsemax", "--lengths", "512,1024", "--repeats"];
-    let size = ["1", "--d-model", "8", "--n-heads", "8", "--json"];
-    let json = folder.json(&[&args[..], &size].concat())?;
-    let bytes =
-        |index: usize| json["measurements"][index]["measured"]["peak_memory_bytes"].as_f64();
-    let [Some(half), Some(full)] = [0, 1].map(bytes) else { panic!("{json}") };
-    // The scores of 8 heads before and after sparsemax dominate.
-    let scores = 2. * 8. * 1024_f64.powi(2) * 4.;
-    assert!(full > 0.9 * scores && full < 1.2 * scores, "{full} {scores}");
-    // Quadratic, apart from a constant buffer per thread for matrix products.
-    assert!((3.3..4.5).contains(&(full / half)), "{full} {half}");
+    let grows_by = |kind: &str| -> Result<f64> {
+        let args = ["bench", "attention", "--kinds", kind, "--lengths", "1024,2048", "--repeats"];
+        let size = ["1", "--d-model", "8", "--n-heads", "8", "--json"];
+        let json = folder.json(&[&args[..], &size].concat())?;
+        let bytes =
+            |index: usize| json["measurements"][index]["measured"]["peak_memory_bytes"].as_f64();
+        let [Some(half), Some(full)] = [0, 1].map(bytes) else { panic!("{json}") };
+        Ok(full - half)
+    };
+    let matrix = 3. * 1024_f64.powi(2) * 4.; // what 2048² numbers have more than 1024²
+    let of_one = grows_by("aft_full:factorised=false")?;
+    assert!((0.9..1.3).contains(&(of_one / matrix)), "{of_one} {matrix}");
+    // The scores of 8 heads, 128 queries at a time.
+    let of_rows = grows_by("sparsemax")?;
+    assert!(of_rows < 0.2 * 8. * matrix, "{of_rows} {matrix}");
     Ok(())
 }
 

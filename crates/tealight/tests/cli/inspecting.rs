@@ -20,6 +20,10 @@ fn a_configuration_is_shown_with_its_parameters_and_costs() -> Result {
     for name in ["forward FLOPs", "training FLOPs", "memory for training"] {
         assert!(!row(name).is_empty(), "{name}\n{}", outcome.stdout);
     }
+    assert!(row("state of decoding").is_empty(), "{}", outcome.stdout);
+    let causal = ["inspect", "tiny.toml", "--set", "model.causal=true", "--set"];
+    let causal = folder.succeed(&[&causal[..], &["task.read_out=last"]].concat())?.stdout;
+    assert!(causal.contains("\nstate of decoding    "), "{causal}");
     Ok(())
 }
 

@@ -234,9 +234,8 @@ impl<F: FeatureMap> DecodingState for Decoding<'_, F> {
         self.attention.output.forward(&merge_heads(&context)?)
     }
 
-    fn select(&mut self, rows: &Tensor) -> Result<()> {
-        self.sums = self.sums.as_ref().map(|sums| sums.select(rows)).transpose()?;
-        Ok(())
+    fn kept(&mut self) -> Vec<&mut Tensor> {
+        self.sums.iter_mut().flat_map(RunningMean::tensors_mut).collect()
     }
 }
 

@@ -6,21 +6,22 @@
 //! ```
 //!
 //! Queries and keys have D features in each head, values head_dim. Features may be negative, so they are kept as they are,
-//! not as logarithms; each key adds at least ½ to the denominator, so there is no ε (`fla` adds 1e-6).
+//! not as logarithms, in f32 at least; each key adds at least ½ to the denominator, so there is no ε (`fla` adds 1e-6).
 //!
 //! A causal layer reads in chunks: pairs within a chunk by s, earlier chunks by the state Σ φ(k) [v; 1]ᵀ, which has
 //! (1 + D + D²)·(head_dim + 1) numbers for each head, at any length.
 //!
 //! Cost: O(T·(chunk + D²)·d_model) time, O(T·d_model + T/chunk·D²·d_model) memory.
 
-use candle_core::{D, DType, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use tealight_ops::matmul::{matmul, matmul_transposed};
 use tealight_ops::recompute::checkpoint;
 use tealight_ops::swap_axes::swap_axes;
 
-use crate::attention::decoding::{refuse_score_bias, select_rows};
+use crate::attention::decoding::refuse_score_bias;
 use crate::attention::projection::{self, Maps, merge_heads};
+use crate::attention::recurrent::wide;
 use crate::attention::{
     Attention, AttentionCost, AttentionInput, AttentionSpec, BoxState, DecodingState, Memory, Reads,
 };
@@ -54,9 +55,14 @@ pub(super) fn cost(
     lens: [usize; 2],
 ) -> AttentionCost {
     let [q_len, kv_len] = lens.map(|len| len as f64);
-    let [width, d_heads, d_model, head_dim, n_heads] =
-        [feature_dim * spec.n_heads, spec.d_heads(), spec.d_model, spec.head_dim(), spec.n_heads]
-            .map(|n| n as f64);
+    let [width, d_heads, d_model, head_dim, n_heads] = [
+        feature_dim.saturating_mul(spec.n_heads),
+        spec.d_heads(),
+        spec.d_model,
+        spec.head_dim(),
+        spec.n_heads,
+    ]
+    .map(|n| n as f64);
     let bias = f64::from(u8::from(spec.bias == Bias::With));
     let d = feature_dim as f64;
     let features = n_heads * (1. + d + d * d);
@@ -117,7 +123,7 @@ fn past(len: usize, like: &Tensor) -> Result<Tensor> {
 /// If shapes do not match.
 pub fn attend(query: &Tensor, key: &Tensor, value: &Tensor, reads: Reads) -> Result<Tensor> {
     if reads != Reads::Past {
-        return divided(&matmul(&features(query)?, &sums(key, value)?)?);
+        return read_all(query, key, value);
     }
     let len = query.dim(2)?;
     let (mut state, mut parts): (Option<Tensor>, Vec<Tensor>) = (None, Vec::new());
@@ -147,6 +153,26 @@ pub fn attend(query: &Tensor, key: &Tensor, value: &Tensor, reads: Reads) -> Res
     divided(&Tensor::cat(&parts, 2)?)
 }
 
+/// Each query reads all keys: the sums over all keys first.
+fn read_all(query: &Tensor, key: &Tensor, value: &Tensor) -> Result<Tensor> {
+    let chunks =
+        |len: usize| (0..len).step_by(CHUNK).map(move |first| (first, CHUNK.min(len - first)));
+    let of = |x: &Tensor, (first, n)| x.narrow(2, first, n)?.contiguous();
+    let mut all: Option<Tensor> = None;
+    for chunk in chunks(key.dim(2)?) {
+        let (key, value) = (of(key, chunk)?, of(value, chunk)?);
+        let new = checkpoint(move || sums(&key, &value))?;
+        all = Some(all.map_or(Ok(new.clone()), |all| all + new)?);
+    }
+    let Some(all) = all else { bail!("there are no keys") };
+    let read = |chunk| {
+        let (query, all) = (of(query, chunk)?, all.clone());
+        checkpoint(move || matmul(&features(&query)?, &all))
+    };
+    let parts: Vec<Tensor> = chunks(query.dim(2)?).map(read).collect::<Result<_>>()?;
+    divided(&Tensor::cat(&parts, 2)?)
+}
+
 impl Taylor {
     /// `(batch, len, n_heads·width)` → `(batch, n_heads, len, width)`
     fn heads(&self, x: &Tensor) -> Result<Tensor> {
@@ -156,7 +182,7 @@ impl Taylor {
 
     /// Queries or keys divided by D^¼.
     fn scaled(&self, x: &Tensor) -> Result<Tensor> {
-        let x = self.heads(x)?;
+        let x = wide(&self.heads(x)?)?;
         let d = x.dim(D::Minus1)? as f64;
         x / d.powf(0.25)
     }
@@ -164,7 +190,7 @@ impl Taylor {
     /// Keys, and values with a column of ones; zeros at padding.
     fn keys_and_values(&self, source: &Tensor, padding: Option<&Tensor>) -> Result<[Tensor; 2]> {
         let [key, value] = self.maps.keys_and_values(source)?;
-        let value = self.heads(&value)?;
+        let value = wide(&self.heads(&value)?)?;
         let value = Tensor::cat(&[&value, &value.narrow(3, 0, 1)?.ones_like()?], 3)?;
         let value = match padding {
             Some(padding) => {
@@ -183,6 +209,7 @@ impl Attention for Taylor {
         let [key, value] = self.keys_and_values(source, input.mask.padding_only()?)?;
         let query = self.scaled(&self.maps.queries(input.x)?)?;
         let heads = merge_heads(&attend(&query, &key, &value, self.maps.reads)?)?;
+        let heads = heads.to_dtype(input.x.dtype())?;
         self.output.forward(&self.dropout.forward(&heads, input.mode)?)
     }
 
@@ -242,11 +269,10 @@ impl DecodingState for Decoding<'_> {
             }
             Tensor::cat(&heads, 2)?
         };
-        self.layer.output.forward(&merge_heads(&divided(&heads)?)?)
+        self.layer.output.forward(&merge_heads(&divided(&heads)?)?.to_dtype(x.dtype())?)
     }
 
-    fn select(&mut self, rows: &Tensor) -> Result<()> {
-        self.sums = self.sums.as_ref().map(|sums| select_rows(sums, rows)).transpose()?;
-        Ok(())
+    fn kept(&mut self) -> Vec<&mut Tensor> {
+        self.sums.iter_mut().collect()
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{Layer, Output, heads, score};
 use crate::attention::output_gate::OutputGate;
+use crate::attention::parts::Parts;
 use crate::attention::sink::Sink;
-use crate::attention::softmax::Parts;
 use crate::onnx_graph::{Graph, Mask, OnnxResult, Type, Value};
 
 /// Scores this far below the largest of their row have no weight under sparsemax or entmax; lower ones are raised
@@ -21,7 +21,8 @@ pub(crate) struct Scores<'a> {
     pub(crate) kv_len: &'a Value,
 }
 
-/// Masked P V with its gate and W^O, where `weights` gives P of the scores: zero where forbidden, and anything in a row that may read nothing.
+/// Masked P V with its gate and W^O, where `weights` gives P of the scores: zero where forbidden, and anything in a row
+/// that may read nothing.
 /// `None` if it gives `None`.
 pub(crate) fn attention(
     layer: &Layer<'_>,

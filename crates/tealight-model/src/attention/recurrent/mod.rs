@@ -79,7 +79,8 @@ pub(super) fn flops(n_features: f64, width: f64) -> f64 {
 
 /// The refusal of a graph of ONNX.
 pub(super) fn no_graph(kind: &str) -> OnnxResult<Option<Output>> {
-    let reason = "opset 17, which is written, has no operator for its recurrence (LinearAttention is one of opset 27)";
+    let reason = "no graph is written for its recurrence: opset 17 has no operator for it (LinearAttention is one of \
+                  opset 27), and a Scan would run position by position";
     Err(OnnxError::unsupported(format!("`model.attention.kind` = \"{kind}\""), reason))
 }
 
@@ -285,7 +286,7 @@ impl<R: Recurrent> DecodingState for Decoding<'_, R> {
         self.layer.run(Call { x, tokens, mode: Mode::Eval, past })
     }
 
-    fn select(&mut self, rows: &Tensor) -> Result<()> {
-        self.past.select(rows)
+    fn kept(&mut self) -> Vec<&mut Tensor> {
+        self.past.tensors_mut().collect()
     }
 }

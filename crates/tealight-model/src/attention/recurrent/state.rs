@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::{Result, Tensor};
-
-use crate::attention::decoding::select_rows;
+use candle_core::Tensor;
 
 /// Tensors by name, whose first axis is the batch. Before the first position there are none.
 #[derive(Clone, Debug, Default)]
@@ -26,11 +24,8 @@ impl State {
         self.0.iter().map(|(&name, tensor)| (name, tensor))
     }
 
-    /// Reorders the batch: row i goes on from the state of row `rows[i]`.
-    pub(super) fn select(&mut self, rows: &Tensor) -> Result<()> {
-        self.0.values_mut().try_for_each(|tensor| {
-            *tensor = select_rows(tensor, rows)?;
-            Ok(())
-        })
+    /// All tensors, to be reordered.
+    pub(super) fn tensors_mut(&mut self) -> impl Iterator<Item = &mut Tensor> {
+        self.0.values_mut()
     }
 }

@@ -10,10 +10,33 @@
 mod cpu;
 pub mod reference;
 
+pub(crate) use cpu::ln_1_plus;
+
 use candle_core::{D, Result, Tensor, bail};
 
 use crate::autograd::graph::{Saved, fused};
 use crate::backend::choice::{dispatch, widened_all};
+
+/// Terms of the series of artanh, the last of which is below 10⁻¹⁶ of the sum: 3⁻³⁴/35.
+const TERMS: u32 = 17;
+
+/// ln(1 + e^x), `(.., width)`
+///
+/// # Errors
+/// If an operation fails.
+pub fn softplus(x: &Tensor) -> Result<Tensor> {
+    let width = x.dim(D::Minus1)?;
+    let zeros = Tensor::zeros(width, x.dtype(), x.device())?;
+    scaled_softplus(&x.contiguous()?, &zeros, &zeros.ones_like()?)
+}
+
+/// ln σ(x) = −ln(1 + e^(−x)), `(.., width)`
+///
+/// # Errors
+/// If an operation fails.
+pub fn log_sigmoid(x: &Tensor) -> Result<Tensor> {
+    softplus(&x.neg()?)?.neg()
+}
 
 /// `x (.., width)`, `bias (width)`, `scale (width)` → `(.., width)`
 ///

@@ -4,6 +4,7 @@ use super::Rest;
 use crate::backend::buffer::unwritten;
 use crate::backend::element::Element;
 use crate::backend::parallel;
+use crate::ops::softplus::ln_1_plus;
 
 /// The shape of a matrix of scores.
 #[derive(Clone, Copy)]
@@ -79,6 +80,6 @@ impl Matrix {
 #[inline(always)]
 fn logarithms<T: Element>(x: T) -> (T, T) {
     let size = if x > T::ZERO { x } else { -x };
-    let small = (T::ONE + (-size).exp()).ln();
+    let small = ln_1_plus((-size).exp());
     if x > T::ZERO { (-small, -x - small) } else { (x - small, -small) }
 }

@@ -3,6 +3,7 @@
 use candle_core::{D, Result, Tensor};
 
 use super::Rest;
+use crate::ops::softplus::reference::ln_1_plus;
 
 /// As [`stick_breaking`](super::stick_breaking()).
 pub fn stick_breaking(x: &Tensor, rest: Rest) -> Result<Tensor> {
@@ -16,10 +17,12 @@ pub fn stick_breaking(x: &Tensor, rest: Rest) -> Result<Tensor> {
     let open = is_open.to_dtype(x.dtype())?;
     let x = is_open.where_cond(x, &x.zeros_like()?)?;
     // ln σ(x) = min(x, 0) − ln(1 + e^(−|x|)), and ln(1 − σ(x)) = ln σ(x) − x
-    let taken = (x.minimum(0.)? - (x.abs()?.neg()?.exp()? + 1.)?.log()?)?;
+    let taken = (x.minimum(0.)? - ln_1_plus(&x.abs()?.neg()?.exp()?)?)?;
     let kept = ((&taken - &x)? * &open)?;
     let total = kept.sum_keepdim(D::Minus1)?;
-    let nearer = total.broadcast_sub(&kept.cumsum(D::Minus1)?)?;
+    // Sums from the right, because the difference of two long sums has only the digits that both have.
+    let last = kept.rank() - 1;
+    let nearer = (kept.flip(&[last])?.cumsum(last)?.flip(&[last])? - &kept)?;
     let weights = ((taken + nearer)?.exp()? * &open)?;
     match rest {
         Rest::Lost => Ok(weights),

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use candle_core::{DType, Device, Tensor, Var};
+use tealight_model::attention::decoding::{bytes_of, initial_state};
 use tealight_model::attention::{
     Attention, AttentionConfig, AttentionInput, AttentionSpec, LayerPlace, Reads,
 };
@@ -15,7 +16,7 @@ use tealight_train::config::memory::BytesPerScalar;
 
 use super::kind::Kind;
 use super::measurement::Measurement;
-use crate::args::bench::{AttentionOnce, Layer};
+use crate::args::bench::{AttentionOnce, Layer, Pass};
 use crate::bench::times::{Times, seconds_of};
 use crate::system::memory;
 use crate::terminal::output::print_json;
@@ -24,6 +25,8 @@ use crate::terminal::output::print_json;
 const MIN_REPEATS: usize = 3;
 /// Slow layers stop before the minimum number of repeats when they exceed `--seconds` by this factor.
 const MAX_OVERTIME: f64 = 10.;
+/// Positions that are decoded after a sequence at most, that of the warm-up included.
+const MAX_DECODED: usize = 256;
 
 /// Measures time or memory and prints the result as one line of JSON.
 pub(in crate::bench) fn run(args: &AttentionOnce) -> Result<()> {
@@ -64,7 +67,7 @@ impl<'a> Bench<'a> {
         let spec = spec(args);
         let trainable = config.build(&spec, &store.trainable())?;
         // Without gradients no graph is recorded, which determines the memory.
-        let layer = if args.backward {
+        let layer = if args.pass == Pass::ForwardAndBackward {
             trainable
         } else {
             config.build(&spec, &store.without_gradients())?
@@ -77,15 +80,37 @@ impl<'a> Bench<'a> {
         Ok(Self { args, layer, x: Var::from_tensor(&x)?, store })
     }
 
-    /// The time of each repeat, after a warm-up.
     fn timing(&self) -> Result<Measurement> {
-        self.compute()?;
+        if self.args.pass == Pass::Decoding {
+            return self.decoding();
+        }
+        self.measure(|| self.compute())
+    }
+
+    /// The time of further positions after the sequence, each after the one before.
+    fn decoding(&self) -> Result<Measurement> {
+        let mut state = initial_state(self.layer.as_ref(), None)?;
+        let x = self.x.as_detached_tensor();
+        state.step(&x, None)?;
+        let state_bytes = Some(bytes_of(state.as_mut()) as u64);
+        let next = x.narrow(1, 0, 1)?.contiguous()?;
+        let measured = self.measure(|| {
+            state.step(&next, None)?;
+            Ok(())
+        })?;
+        Ok(Measurement { state_bytes, ..measured })
+    }
+
+    /// The time of each repeat, after a warm-up.
+    fn measure(&self, mut compute: impl FnMut() -> Result<()>) -> Result<Measurement> {
+        compute()?;
         let layer = &self.args.layer;
         let (started, mut seconds) = (Instant::now(), Vec::new());
         loop {
-            seconds.push(seconds_of(self.store.device(), || self.compute())?);
+            seconds.push(seconds_of(self.store.device(), &mut compute)?);
             let total = started.elapsed().as_secs_f64();
             let is_enough = match layer.repeats {
+                _ if self.args.pass == Pass::Decoding && seconds.len() == MAX_DECODED - 1 => true,
                 Some(repeats) => seconds.len() >= repeats,
                 None if seconds.len() < MIN_REPEATS => total > MAX_OVERTIME * layer.seconds,
                 None => total > layer.seconds,
@@ -101,6 +126,7 @@ impl<'a> Bench<'a> {
             range: [fastest, slowest],
             n_repeats,
             peak_memory_bytes: None,
+            state_bytes: None,
             n_parameters: self.store.n_parameters() as u64,
         })
     }
@@ -109,7 +135,7 @@ impl<'a> Bench<'a> {
     fn compute(&self) -> Result<()> {
         let mask = Mask::none();
         let input = |x, mode| AttentionInput { x, memory: None, mask: &mask, mode };
-        if !self.args.backward {
+        if self.args.pass == Pass::Forward {
             self.layer.forward(&input(&self.x.as_detached_tensor(), Mode::Eval))?;
             return Ok(());
         }
@@ -124,12 +150,14 @@ impl<'a> Bench<'a> {
 
 fn spec(args: &AttentionOnce) -> AttentionSpec<'static> {
     let Layer { d_model, n_heads, causal, .. } = args.layer;
+    let n_decoded = if args.pass == Pass::Decoding { MAX_DECODED } else { 0 };
+    let max_len = args.length.saturating_add(n_decoded);
     AttentionSpec {
         d_model,
         n_heads,
         head_dim: None,
-        max_q_len: args.length,
-        max_kv_len: args.length,
+        max_q_len: max_len,
+        max_kv_len: max_len,
         reads: if causal { Reads::Past } else { Reads::Everything },
         dropout: 0.,
         bias: Bias::With,
@@ -146,7 +174,7 @@ fn spec(args: &AttentionOnce) -> AttentionSpec<'static> {
 fn check_memory(config: &AttentionConfig, args: &AttentionOnce, device: &Device) -> Result<()> {
     let cost = config.cost(&spec(args), args.length, args.length);
     // The gradients of activations take at most as much memory as the activations.
-    let n_copies = if args.backward { 2. } else { 1. };
+    let n_copies = if args.pass == Pass::ForwardAndBackward { 2. } else { 1. };
     let bytes = BytesPerScalar::F32.total(cost.parameters, n_copies * cost.activations);
     let gibibytes = |bytes: f64| bytes / f64::from(1 << 30);
     // Where the system does not report it, a limit that no machine exceeds.

@@ -2,23 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Forward alone, or forward and backward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pass {
-    Forward,
-    ForwardAndBackward,
-}
-
-impl Pass {
-    pub(super) const ALL: [Self; 2] = [Self::Forward, Self::ForwardAndBackward];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Forward => "forward",
-            Self::ForwardAndBackward => "forward and backward",
-        }
-    }
-}
+use crate::args::bench::Pass;
 
 /// One kind, at one length, in one pass.
 #[derive(Debug)]
@@ -41,5 +25,7 @@ pub(super) struct Measurement {
     pub(super) n_repeats: usize,
     /// `null` where the system does not report it; measured by another subprocess.
     pub(super) peak_memory_bytes: Option<u64>,
+    /// What decoding keeps of the sequence; `null` in other passes.
+    pub(super) state_bytes: Option<u64>,
     pub(super) n_parameters: u64,
 }

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use tealight_ops::threads;
 
 use self::kind::Kind;
-use self::measurement::{Cell, Measurement, Pass};
-use crate::args::bench::{AttentionOnce, BenchAttention, Layer};
+use self::measurement::{Cell, Measurement};
+use crate::args::bench::{AttentionOnce, BenchAttention, Layer, Pass};
 use crate::charts::files::save;
 use crate::runs::number_format::NumberFormat;
 use crate::system::device::DeviceName;
@@ -29,9 +29,13 @@ pub(super) fn run(args: &BenchAttention) -> Result<()> {
     // Fails early if the device is not available.
     args.layer.device.open()?;
     NumberFormat::for_device(args.layer.precision, args.layer.device).warn_if_replaced();
-    let passes = if args.backward { &Pass::ALL[..] } else { &Pass::ALL[..1] };
+    let is_asked_for = |pass: &Pass| match pass {
+        Pass::Forward => true,
+        Pass::ForwardAndBackward => args.backward,
+        Pass::Decoding => args.decoding,
+    };
     let mut cells = Vec::new();
-    for &pass in passes {
+    for pass in Pass::ALL.into_iter().filter(is_asked_for) {
         for kind in &kinds {
             for &length in &args.lengths {
                 let measured = measure(args, kind, length, pass)?;
@@ -65,8 +69,7 @@ fn measure(
 ) -> Result<Result<Measurement, String>> {
     let command = |memory| -> Result<Command> {
         let (kind, layer) = (kind.to_string(), args.layer.clone());
-        let backward = pass == Pass::ForwardAndBackward;
-        let settings = AttentionOnce { kind, length, backward, memory, layer };
+        let settings = AttentionOnce { kind, length, pass, memory, layer };
         let mut command = this_program()?;
         command.args(["bench", "attention-once", &serde_json::to_string(&settings)?]);
         if let Some(threads) = args.options.threads {
@@ -75,7 +78,7 @@ fn measure(
         Ok(command)
     };
     let mut peak_memory_bytes = None;
-    if args.layer.device == DeviceName::Cpu {
+    if args.layer.device == DeviceName::Cpu && pass != Pass::Decoding {
         // Larger buffers are returned to the system when they are freed (`mallopt(3)`).
         match output(command(true)?.env("MALLOC_MMAP_THRESHOLD_", "65536"))? {
             Ok(growth) => peak_memory_bytes = growth,

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tealight_model::names::Named;
 use tealight_train::task::table::Table;
 
-use super::measurement::{Cell, Measurement, Pass};
-use crate::args::bench::{BenchAttention, Layer};
+use super::measurement::{Cell, Measurement};
+use crate::args::bench::{BenchAttention, Layer, Pass};
 use crate::charts::axis::Spacing;
 use crate::charts::lines::{LineChart, Series, XAxis};
 use crate::charts::shapes::Drawing;
@@ -36,6 +36,12 @@ const MEMORY: Quantity = Quantity {
     digits: |mebibytes| usize::from(mebibytes < 100.),
 };
 
+const STATE: Quantity = Quantity {
+    name: "state (KiB)",
+    value: |measured| Some(measured.state_bytes? as f64 / 1024.),
+    digits: |kibibytes| usize::from(kibibytes < 100.),
+};
+
 impl Quantity {
     fn get(&self, cell: &Cell) -> Option<f64> {
         (self.value)(cell.measured.as_ref().ok()?)
@@ -52,8 +58,12 @@ pub(super) fn line(cell: &Cell) -> String {
     if let Err(reason) = &cell.measured {
         return format!("{place}: {}", first_line(reason));
     }
-    let [time, memory] = [TIME, MEMORY].map(|quantity| quantity.format(quantity.get(cell)));
-    format!("{place}: {time} ms, {memory} MiB")
+    let format = |quantity: Quantity| quantity.format(quantity.get(cell));
+    let size = match cell.pass {
+        Pass::Decoding => format!("{} KiB", format(STATE)),
+        Pass::Forward | Pass::ForwardAndBackward => format!("{} MiB", format(MEMORY)),
+    };
+    format!("{place}: {} ms, {size}", format(TIME))
 }
 
 /// A table per pass and quantity, and the measurements that failed.
@@ -61,7 +71,7 @@ pub(super) fn markdown(args: &BenchAttention, threads: usize, cells: &[Cell]) ->
     let mut text = vec![setting(args, threads)];
     for pass in Pass::ALL {
         let cells: Vec<&Cell> = cells.iter().filter(|cell| cell.pass == pass).collect();
-        for quantity in [TIME, MEMORY] {
+        for quantity in [TIME, MEMORY, STATE] {
             if cells.iter().any(|cell| quantity.get(cell).is_some()) {
                 let table = table(args, &cells, &quantity);
                 text.push(format!("{}, {}:\n\n{table}", capitalized(pass.name()), quantity.name));

@@ -109,7 +109,7 @@ fn supports() -> Result<String> {
         ("whole", |support| mark(support.bidirectional)),
         ("causal", |support| mark(support.causal)),
         ("cross", |support| mark(support.cross)),
-        ("padding", |_| mark(true)),
+        ("padding", |support| mark(support.padding)),
         ("rotary", |support| mark(support.rotary)),
         ("bias", |support| mark(support.score_bias)),
         ("packed", |support| mark(support.packed)),
@@ -121,7 +121,7 @@ fn supports() -> Result<String> {
         table.row(columns.map(|(_, cell)| cell(&support)));
     }
     Ok(format!(
-        "\nwhole: bidirectional self-attention · cross: cross-attention · padding: masks padded keys\n\
+        "\nwhole: bidirectional self-attention · cross: cross-attention · padding: a padded sequence gives what it gives alone\n\
          rotary, bias: positions that rotate queries and keys, or that add to the scores\n\
          packed: no attention across the documents of a packed sequence · T: sequence length\n\n{table}"
     ))

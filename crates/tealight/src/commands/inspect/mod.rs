@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use candle_core::{Device, Var};
 use serde::Serialize;
+use tealight_model::models::state::state_bytes;
 use tealight_train::Session;
 use tealight_train::config::memory::BytesPerScalar;
 use tealight_train::run::RunDirectory;
@@ -46,7 +47,7 @@ impl TaskVisitor for Inspection<'_> {
     type Output = Result<()>;
 
     fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
-        let model = Model::from_session(&self.loaded.session(task, &Device::Cpu)?);
+        let model = Model::from_session(&self.loaded.session(task, &Device::Cpu)?)?;
         if self.json { print_indented_json(&model) } else { print(&model.text()) }
     }
 }
@@ -63,6 +64,8 @@ struct Model {
     batch_size: usize,
     /// An estimate for `batch_size`.
     training_bytes: u64,
+    /// What decoding keeps of one sequence in f32, in all layers; `null` unless the model is causal.
+    state_bytes: Option<u64>,
     /// Settings that cannot do what their names say.
     notes: Vec<String>,
     parameters: Vec<Parameter>,
@@ -80,7 +83,7 @@ struct Parameter {
 }
 
 impl Model {
-    fn from_session<T: RegisteredTask>(session: &Session<T>) -> Self {
+    fn from_session<T: RegisteredTask>(session: &Session<T>) -> Result<Self> {
         let Session { config, task, params, model, optimizer, .. } = session;
         let groups = optimizer.decay_groups();
         let scales: BTreeMap<_, _> =
@@ -95,7 +98,7 @@ impl Model {
         let cost = task.cost(model, &config.model, params);
         let (batch_size, estimate) = (config.training.batch_size, cost.estimate());
         let activations = batch_size as f64 * estimate.kept(config.training.activations());
-        Self {
+        Ok(Self {
             n_parameters: cost.n_parameters as u64,
             positions: cost.positions,
             forward_flops: cost.forward_flops,
@@ -103,9 +106,10 @@ impl Model {
             training_flops_per_position: cost.training_flops_per_position(),
             batch_size,
             training_bytes: BytesPerScalar::F32.total(estimate.parameters, activations) as u64,
+            state_bytes: state_bytes(&config.model, cost.positions)?,
             notes: notes(session),
             parameters: params.iter().map(parameter).collect(),
-        }
+        })
     }
 
     fn text(&self) -> String {
@@ -121,12 +125,16 @@ impl Model {
         }
         let notes: Vec<String> = self.notes.iter().map(|note| format!("\n{note}\n")).collect();
         let notes = notes.concat();
+        let state = self.state_bytes.map_or(String::new(), |bytes| {
+            let kibibytes = bytes as f64 / 1024.;
+            format!("state of decoding    {kibibytes:.1} KiB after {} positions\n", self.positions)
+        });
         format!(
             "{table}\n\
              parameters           {}\n\
              forward FLOPs        {} per position, {} per sequence of {} positions\n\
              training FLOPs       {} per position\n\
-             memory for training  about {:.1} MiB at batch size {}\n{notes}",
+             memory for training  about {:.1} MiB at batch size {}\n{state}{notes}",
             thousands(self.n_parameters),
             thousands(self.forward_flops_per_position),
             thousands(self.forward_flops),

@@ -121,7 +121,7 @@ impl Rule {
                         kept.copy_from_slice(state);
                     }
                     space.load(&head, chunk);
-                    space.pairs();
+                    pairs::of(&mut space);
                     space.solve(state);
                     for (&t, row) in chunk.positions.iter().zip(space.read(state)) {
                         output.row(t).copy_from_slice(row);
@@ -172,7 +172,7 @@ impl Rule {
                 let chunks = self.chunks[head.example].iter().zip(kept.chunks_exact(n_state));
                 for (chunk, state) in chunks.rev() {
                     space.load(&head, chunk);
-                    space.pairs();
+                    pairs::of(&mut space);
                     space.solve(state);
                     slopes.chunk(&mut space, &head, chunk, of_output, state, dstate);
                     slopes.write(&space, &head, chunk, &mut rows);

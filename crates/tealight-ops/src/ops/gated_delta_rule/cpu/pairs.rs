@@ -1,50 +1,25 @@
 //! What the tokens of a chunk read of each other, [P; −A], and the gradients through it.
 
-use super::workspace::{Workspace, multiply};
+use super::workspace::{BLOCK, Workspace, multiply};
 use crate::backend::element::Element;
 use crate::backend::gemm::Product;
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::parallel::sum_of_pairs;
 use crate::backend::simd::vector::Lanes;
 
-/// Tokens whose pairs are exponentiated one by one, if each feature has its decay.
-const BLOCK: usize = 16;
-
-/// Memory for a block of tokens and those before it.
-pub(super) struct Block<T> {
-    /// [q_i e^(G_i − G_a); e_i e^(G_i − G_a)], `(2·BLOCK, n_features)`
-    left: Vec<T>,
-    /// e^(G_i − G_a), `(BLOCK, n_features)`
-    rows: Vec<T>,
-    /// k_j e^(G_a − G_j), `(a, n_features)`
-    key: Vec<T>,
-    /// e^(G_a − G_j), `(a, n_features)`
-    columns: Vec<T>,
-    /// A product, `(2·BLOCK, n_features)` or `(a, n_features)`.
-    product: Vec<T>,
-    /// D_ij ⊙ k_j, `(n_features)`
-    pair: Vec<T>,
-}
-
-impl<T: Element> Block<T> {
-    /// For chunks of at most `longest` tokens.
-    pub(super) fn new(longest: usize, n_features: usize) -> Self {
-        let zeros = |rows: usize| vec![T::ZERO; rows * n_features];
-        let block = BLOCK.min(longest);
-        Self {
-            left: zeros(2 * block),
-            rows: zeros(block),
-            key: zeros(longest),
-            columns: zeros(longest),
-            product: zeros(longest.max(2 * block)),
-            pair: zeros(1),
-        }
+/// [P; −A] of the chunk in `space`.
+#[inline(always)]
+pub(super) fn of<T: Lanes>(space: &mut Workspace<'_, T>) {
+    if space.decays_features {
+        of_features(space);
+    } else {
+        of_heads(space);
     }
 }
 
 /// With one decay for all features of the head: [Q; E] Kᵀ, times D.
 #[inline(always)]
-pub(super) fn of_heads<T: Lanes>(space: &mut Workspace<'_, T>) {
+fn of_heads<T: Lanes>(space: &mut Workspace<'_, T>) {
     let Workspace { len, n_features, stack, .. } = *space;
     if len == 0 {
         return;
@@ -111,7 +86,7 @@ pub(super) fn of_heads_backward<T: Lanes>(
 
 /// With a decay for each feature.
 #[inline(always)]
-pub(super) fn of_features<T: Lanes>(space: &mut Workspace<'_, T>) {
+fn of_features<T: Lanes>(space: &mut Workspace<'_, T>) {
     let Workspace { len, n_features: n, stack, .. } = *space;
     for first in (0..len).step_by(BLOCK) {
         let end = len.min(first + BLOCK);

@@ -1,11 +1,46 @@
 //! The matrices of one chunk, and the steps of the forward pass.
 
 use super::super::inputs::EraseKind;
-use super::{Chunk, Head, Rule, pairs, solve};
+use super::{Chunk, Head, Rule, solve};
 use crate::backend::element::Element;
 use crate::backend::gemm::{Product, SerialProducts};
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::simd::vector::Lanes;
+
+/// Tokens whose pairs are exponentiated one by one, if each feature has its decay.
+pub(super) const BLOCK: usize = 16;
+
+/// Memory for a block of tokens and those before it.
+pub(super) struct Block<T> {
+    /// [q_i e^(G_i − G_a); e_i e^(G_i − G_a)], `(2·BLOCK, n_features)`
+    pub(super) left: Vec<T>,
+    /// e^(G_i − G_a), `(BLOCK, n_features)`
+    pub(super) rows: Vec<T>,
+    /// k_j e^(G_a − G_j), `(a, n_features)`
+    pub(super) key: Vec<T>,
+    /// e^(G_a − G_j), `(a, n_features)`
+    pub(super) columns: Vec<T>,
+    /// A product, `(2·BLOCK, n_features)` or `(a, n_features)`.
+    pub(super) product: Vec<T>,
+    /// D_ij ⊙ k_j, `(n_features)`
+    pub(super) pair: Vec<T>,
+}
+
+impl<T: Element> Block<T> {
+    /// For chunks of at most `longest` tokens.
+    fn new(longest: usize, n_features: usize) -> Self {
+        let zeros = |rows: usize| vec![T::ZERO; rows * n_features];
+        let block = BLOCK.min(longest);
+        Self {
+            left: zeros(2 * block),
+            rows: zeros(block),
+            key: zeros(longest),
+            columns: zeros(longest),
+            product: zeros(longest.max(2 * block)),
+            pair: zeros(1),
+        }
+    }
+}
 
 /// The matrices of a chunk of `len` tokens; rows and columns beyond it are left over from longer chunks.
 ///
@@ -42,7 +77,7 @@ pub(super) struct Workspace<'a, T: 'static> {
     /// O, `(len, width)`
     output: Vec<T>,
     /// Memory of the blocks of `pairs`.
-    pub(super) block: pairs::Block<T>,
+    pub(super) block: Block<T>,
 }
 
 impl<'a, T: Lanes> Workspace<'a, T> {
@@ -72,7 +107,7 @@ impl<'a, T: Lanes> Workspace<'a, T> {
             decays: zeros(n_decays),
             update: zeros(longest * width),
             output: zeros(longest * width),
-            block: pairs::Block::new(if rule.decays_features { longest } else { 0 }, n_features),
+            block: Block::new(if rule.decays_features { longest } else { 0 }, n_features),
         }
     }
 
@@ -142,16 +177,6 @@ impl<'a, T: Lanes> Workspace<'a, T> {
         for (part, sign) in [T::ONE, -T::ONE].into_iter().enumerate().take(self.stack) {
             let part = part * all..(part + 1) * all;
             multiply(&mut self.faded[part.clone()], &self.left[part], &self.gamma[..all], sign);
-        }
-    }
-
-    /// [P; −A].
-    #[inline(always)]
-    pub(super) fn pairs(&mut self) {
-        if self.decays_features {
-            pairs::of_features(self);
-        } else {
-            pairs::of_heads(self);
         }
     }
 
