@@ -47,9 +47,10 @@ const VARIANTS: &[&str] = &[
     "kind = \"deltanet\"\nconv_size = 0",
     "kind = \"mamba2\"\nn_groups = 3",
     "kind = \"kda\"\nlower_bound = -5.0",
+    "kind = \"rwkv7\"\ndecay_rank = 3\nrate_rank = 2\ngate_rank = 5",
 ];
 /// In the middle of a stack, because constants and bounds of some kinds depend on the depth.
-const PLACE: LayerPlace = LayerPlace { index: 1, count: 3 };
+const PLACE: LayerPlace = LayerPlace { index: 1, count: 3, is_first: true };
 /// Heads whose total width is not d_model, for layers that support it.
 const FREE_WIDTHS: [[usize; 2]; 1] = [[31, 14]];
 const DROPOUT: f64 = 0.3;
@@ -263,7 +264,7 @@ impl Layer {
         if let Some(score_bias) = &self.score_bias {
             mask = mask.with_attn_mask(&score_bias.bias(q_len, kv_len)?)?;
         }
-        body(&AttentionInput { x, memory: memory.as_ref(), mask: &mask, mode })
+        body(&AttentionInput { memory: memory.as_ref(), ..AttentionInput::new(x, &mask, mode) })
     }
 
     fn forward(&self, call: &Call, mode: Mode) -> Result<Tensor> {
@@ -754,7 +755,7 @@ fn select_continues_a_row_from_the_state_of_another() -> Result<()> {
 }
 
 fn resumed(layer: &Layer, x: &Tensor, mask: &Mask, past: &mut State) -> Result<Option<Tensor>> {
-    layer.attention.resume(&AttentionInput { x, memory: None, mask, mode: Mode::Eval }, past)
+    layer.attention.resume(&AttentionInput::new(x, mask, Mode::Eval), past)
 }
 
 fn assert_same_state(label: &str, a: &State, b: &State) -> Result<()> {
@@ -801,8 +802,17 @@ fn a_layer_with_a_state_goes_on_from_it_and_passes_over_padding() -> Result<()> 
             assert_same_state(label, &past, &alone)?;
         }
     }
-    let recurrent =
-        ["deltanet", "gated_deltanet", "gdn2", "gla", "hgrn2", "kda", "lightning", "mamba2"];
+    let recurrent = [
+        "deltanet",
+        "gated_deltanet",
+        "gdn2",
+        "gla",
+        "hgrn2",
+        "kda",
+        "lightning",
+        "mamba2",
+        "rwkv7",
+    ];
     assert_eq!(kinds, BTreeSet::from(recurrent));
     Ok(())
 }

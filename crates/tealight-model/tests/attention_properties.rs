@@ -124,7 +124,10 @@ impl Case {
         x: &Tensor,
         memory: Option<&Tensor>,
     ) -> Result<Tensor> {
-        layer.forward(&AttentionInput { x, memory, mask: &self.mask()?, mode: Mode::Eval })
+        layer.forward(&AttentionInput {
+            memory,
+            ..AttentionInput::new(x, &self.mask()?, Mode::Eval)
+        })
     }
 }
 

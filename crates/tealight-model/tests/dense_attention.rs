@@ -108,8 +108,10 @@ fn every_score_under_every_distribution_has_right_gradients() -> Result<()> {
             let store = store();
             let attention = built(&config, reads, &store)?;
             let memory = (reads == Reads::Memory).then(|| states(1)).transpose()?;
-            let input =
-                AttentionInput { x: &x, memory: memory.as_ref(), mask: &mask, mode: Mode::Eval };
+            let input = AttentionInput {
+                memory: memory.as_ref(),
+                ..AttentionInput::new(&x, &mask, Mode::Eval)
+            };
             let loss = || (attention.forward(&input)? * states(99)?)?.sum_all();
             let label = format!("{config:?}, {reads:?}");
             let gradients = checked_gradients(&label, &store, 3, loss)?;
@@ -129,8 +131,7 @@ fn weights_are_cut_and_the_future_and_padding_have_none() -> Result<()> {
     for (score, config) in all_configs() {
         let (store, mode) = (store(), Mode::Eval);
         let attention = built(&config, Reads::Past, &store)?;
-        let weights =
-            attention.weights(&AttentionInput { x: &x, memory: None, mask: &mask, mode })?;
+        let weights = attention.weights(&AttentionInput::new(&x, &mask, mode))?;
         let rows = weights.flatten_to(D::Minus2)?.to_vec2::<f64>()?;
         let mut n_cut = 0;
         for (index, row) in rows.iter().enumerate() {
@@ -155,8 +156,7 @@ fn no_query_reads_more_than_k_keys() -> Result<()> {
         let (config, store) =
             (AttentionConfig::TopK(top_k::Config { k, score: Score::ScaledDot }), store());
         let attention = built(&config, Reads::Everything, &store)?;
-        let weights =
-            attention.weights(&AttentionInput { x: &x, memory: None, mask: &mask, mode })?;
+        let weights = attention.weights(&AttentionInput::new(&x, &mask, mode))?;
         let n_read = weights.gt(0.)?.to_dtype(DType::F64)?.sum(D::Minus1)?;
         assert!(values(&n_read)?.iter().all(|&n| n == k as f64), "{k}");
     }

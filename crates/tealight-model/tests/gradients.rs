@@ -273,10 +273,10 @@ impl Translator {
     /// `(batch, seq_len, d_model)`
     fn forward(&self, mode: Mode) -> Result<Tensor> {
         let (mask, memory_mask) = (padding(SEQ_LEN)?, padding(KV_LEN)?);
-        let context = BlockInput { mask: &memory_mask, memory: None, mode };
+        let context = BlockInput::new(&memory_mask, mode);
         let states = self.encoder.forward(&Input::tokens(&ids(3, N_CLASSES, KV_LEN)?), &context)?;
         let memory = Some(Memory { states: &states, mask: &memory_mask });
-        let context = BlockInput { mask: &mask, memory, mode };
+        let context = BlockInput { memory, ..BlockInput::new(&mask, mode) };
         self.decoder.forward(&Input::tokens(&ids(4, N_CLASSES, SEQ_LEN)?), &context)
     }
 }
@@ -302,7 +302,8 @@ fn decoded(stack: &Stack, states: &Tensor, mask: &Mask) -> Result<Vec<Vec<f64>>>
     let (batch, _kv_len, d_model) = states.dims3()?;
     let x = normal(6, &[batch, SEQ_LEN, d_model], DType::F64)?;
     let memory = Some(Memory { states, mask });
-    let context = BlockInput { mask: &Mask::none(), memory, mode: Mode::Eval };
+    let mask = Mask::none();
+    let context = BlockInput { memory, ..BlockInput::new(&mask, Mode::Eval) };
     let y = stack.forward(&x, &context)?;
     (0..batch).map(|row| values(&y.get(row)?)).collect()
 }

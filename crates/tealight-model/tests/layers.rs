@@ -11,7 +11,8 @@ use tealight_model::attention::{AttentionConfig, local};
 use tealight_model::config::{LayerConfig, NormPlacement};
 use tealight_model::models::causal_lm::{CausalLm, CausalLmSpec};
 use tealight_model::position::{PositionConfig, rotary};
-use tealight_model::{BuildResult, Mask, Mode, ModelConfig, ParamStore};
+use tealight_model::{Activations, BuildResult, Mask, Mode, ModelConfig, ParamStore};
+use tealight_ops::rng::{Purpose, Stream};
 use tealight_ops::testing::device;
 
 const SEQ_LEN: usize = 9;
@@ -83,6 +84,12 @@ fn each_layer_has_the_parameters_of_its_kind_and_the_entries_repeat() -> Result<
     };
     assert!((0..4).all(|i| has(i, "receptance") == (i == 2)), "rwkv");
     assert!((0..4).all(|i| has(i, "gate") == (i == 1)), "retention");
+    // The first layer of its kind passes on the values that the later ones take a share of.
+    let (store, _) = built(&config(vec![LayerConfig::default(), unrotated("rwkv7")]))?;
+    let has = |layer: usize, name: &str| {
+        store.iter().any(|(found, _)| found.contains(&format!("layer.{layer}.attention.{name}")))
+    };
+    assert!((0..4).all(|i| has(i, "share") == (i == 3)), "rwkv7");
     Ok(())
 }
 
@@ -92,16 +99,37 @@ fn gradients_are_right_through_a_stack_of_several_kinds() -> Result<()> {
         position: Some(PositionConfig::Rotary(rotary::Config { base: 7., ..Default::default() })),
         ..window(3)
     };
-    let config = ModelConfig { first_norm: false, ..config(vec![own, unrotated("linear")]) };
-    let (store, model) = built(&config)?;
-    let loss = || {
-        let y = model.forward(&ids()?, &Mask::none(), Mode::Eval)?;
-        (&y * normal(3, y.dims(), DType::F64)?)?.sum_all()
+    for layers in [vec![own, unrotated("linear")], vec![window(3), unrotated("rwkv7")]] {
+        let config = ModelConfig { first_norm: false, ..config(layers) };
+        let (store, model) = built(&config)?;
+        let loss = || weighted(&model, Mode::Eval);
+        let gradients = checked_gradients("layers", &store, 3, loss)?;
+        for fault in gradients.audit()? {
+            // The bias of the keys shifts all scores of a row alike, so its gradient is zero.
+            assert!(fault.name.ends_with("key.bias"), "{fault}");
+        }
+    }
+    Ok(())
+}
+
+/// A random linear function of the logits.
+fn weighted(model: &CausalLm, mode: Mode) -> Result<Tensor> {
+    let y = model.forward(&ids()?, &Mask::none(), mode)?;
+    (&y * normal(3, y.dims(), DType::F64)?)?.sum_all()
+}
+
+#[test]
+fn recomputed_layers_find_what_the_first_one_of_their_kind_passed_on() -> Result<()> {
+    let (store, model) = built(&config(vec![window(3), unrotated("rwkv7")]))?;
+    let all = |activations| {
+        let mode = Mode::Train { stream: Stream::new(17, Purpose::Dropout), activations };
+        let gradients = checked_gradients("passed on", &store, 0, || weighted(&model, mode))?;
+        let gradients = store.iter().map(|(name, _)| gradients.get(&name).expect("one").clone());
+        gradients.map(|x| x.flatten_all()?.to_vec1::<f64>()).collect::<Result<Vec<_>>>()
     };
-    let gradients = checked_gradients("layers", &store, 3, loss)?;
-    for fault in gradients.audit()? {
-        // The bias of the keys shifts all scores of a row alike, so its gradient is zero.
-        assert!(fault.name.ends_with("key.bias"), "{fault}");
+    let (kept, recomputed) = (all(Activations::Kept)?, all(Activations::Recomputed)?);
+    for (a, b) in kept.iter().flatten().zip(recomputed.iter().flatten()) {
+        assert!((a - b).abs() < 1e-12 * a.abs().max(1.), "{a} and {b}");
     }
     Ok(())
 }
@@ -124,9 +152,12 @@ fn entries_without_settings_change_nothing() -> Result<()> {
 /// Layer 0 is as wide as the sequence, the others read themselves alone.
 #[test]
 fn decoding_uses_the_layer_s_own_window_and_positions() -> Result<()> {
-    let unrotated = LayerConfig { position: Some(position("none")), ..window(2) };
-    for layers in [vec![LayerConfig::default(), window(3)], vec![unrotated, LayerConfig::default()]]
-    {
+    let unrotated_window = LayerConfig { position: Some(position("none")), ..window(2) };
+    for layers in [
+        vec![LayerConfig::default(), window(3)],
+        vec![unrotated_window, LayerConfig::default()],
+        vec![LayerConfig::default(), unrotated("rwkv7")],
+    ] {
         let (_store, model) = built(&config(layers))?;
         let ids = ids()?;
         let whole = model.forward(&ids, &Mask::none(), Mode::Eval)?;
@@ -158,7 +189,11 @@ fn without_the_first_norm_only_its_parameters_are_missing() -> Result<()> {
 
 #[test]
 fn the_estimate_counts_the_parameters_of_every_layer() -> Result<()> {
-    for layers in [vec![], vec![LayerConfig::default(), unrotated("aft_full"), unrotated("rwkv")]] {
+    for layers in [
+        vec![],
+        vec![LayerConfig::default(), unrotated("aft_full"), unrotated("rwkv")],
+        vec![LayerConfig::default(), unrotated("rwkv7")],
+    ] {
         let config = config(layers);
         let (store, _) = built(&config)?;
         let of_attention = |name: &str| name.contains(".attention.");

@@ -265,7 +265,7 @@ fn learned_positions_start_at_the_offset_row() -> Result<()> {
 fn last_hidden_state_equals_the_output() -> Result<()> {
     let (store, ids, mask) = (store(), input_ids()?, Mask::none());
     let model = build(&config(), &store)?;
-    let context = tealight_model::block::BlockInput { mask: &mask, memory: None, mode: Mode::Eval };
+    let context = tealight_model::block::BlockInput::new(&mask, Mode::Eval);
     let states = model.transformer().hidden_states(&Input::tokens(&ids), &context)?;
     assert_eq!(states.len(), config().n_layers + 1);
     let hidden = model.hidden(&Input::tokens(&ids), &mask, Mode::Eval)?;

@@ -301,7 +301,8 @@ fn inputs_of_the_wrong_sort_are_refused() -> Result<()> {
     let reading = StackSpec { cross_attention: Some((alone.attention, SEQ_LEN)), ..alone };
     let decoder = Transformer::build(&config, input, &reading, &vb.pp("d"))
         .map_err(candle_core::Error::wrap)?;
-    let context = BlockInput { mask: &Mask::none(), memory: None, mode: Mode::Eval };
+    let mask = Mask::none();
+    let context = BlockInput::new(&mask, Mode::Eval);
     let error = decoder.forward(&Input::tokens(&ids), &context).unwrap_err();
     assert!(error.to_string().contains("no memory"), "{error}");
     let encoder = Transformer::build(&config, input, &alone, &vb.pp("e"))
@@ -341,7 +342,7 @@ fn a_memory_is_given_exactly_where_one_is_read() -> Result<()> {
             let Ok(attention) = config.build(&spec, &vb) else { continue };
             for memory in [None, Some(&x)] {
                 let mask = Mask::none();
-                let input = AttentionInput { x: &x, memory, mask: &mask, mode: Mode::Eval };
+                let input = AttentionInput { memory, ..AttentionInput::new(&x, &mask, Mode::Eval) };
                 let fits = memory.is_some() == (reads == Reads::Memory);
                 assert_eq!(attention.forward(&input).is_ok(), fits, "{kind:?}, {reads:?}");
                 assert_eq!(attention.weights(&input).is_ok(), fits, "{kind:?}, {reads:?}");

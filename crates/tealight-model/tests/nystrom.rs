@@ -63,7 +63,7 @@ fn padding() -> Result<Mask> {
 }
 
 fn input<'a>(x: &'a Tensor, mask: &'a Mask) -> AttentionInput<'a> {
-    AttentionInput { x, memory: None, mask, mode: Mode::Eval }
+    AttentionInput::new(x, mask, Mode::Eval)
 }
 
 fn x(dtype: DType) -> Result<Tensor> {

@@ -41,8 +41,17 @@ fn positions_that_act_on_scores_are_refused_by_key() {
 
 #[test]
 fn recurrent_kinds_are_refused_unless_causal() {
-    let on_the_rule =
-        ["gated_deltanet", "deltanet", "mamba2", "kda", "gla", "hgrn2", "gdn2", "lightning"];
+    let on_the_rule = [
+        "gated_deltanet",
+        "deltanet",
+        "mamba2",
+        "kda",
+        "gla",
+        "hgrn2",
+        "gdn2",
+        "lightning",
+        "rwkv7",
+    ];
     for kind in ["rwkv", "retention"].into_iter().chain(on_the_rule) {
         let config = ModelConfig { causal: false, ..config(kind) };
         assert_eq!(refused(&config), ["model.attention.kind", "model.causal"]);
@@ -61,6 +70,7 @@ fn settings_of_recurrences_out_of_range_are_refused_by_key() {
         ("kind = 'gla'\nexpand_k = nan", "expand_k"),
         ("kind = 'mamba2'\nd_state = 0", "d_state"),
         ("kind = 'mamba2'\nn_groups = 4", "n_groups"),
+        ("kind = 'rwkv7'\ndecay_rank = 0", "decay_rank"),
     ] {
         let attention: AttentionConfig = toml::from_str(settings).expect(settings);
         let config = ModelConfig { attention, ..config("deltanet") };

@@ -75,11 +75,11 @@ fn built(
 }
 
 fn forward(layer: &dyn Attention, x: &Tensor, mask: &Mask) -> Result<Tensor> {
-    layer.forward(&AttentionInput { x, memory: None, mask, mode: Mode::Eval })
+    layer.forward(&AttentionInput::new(x, mask, Mode::Eval))
 }
 
 fn weights(layer: &dyn Attention, x: &Tensor, mask: &Mask) -> Result<Tensor> {
-    layer.weights(&AttentionInput { x, memory: None, mask, mode: Mode::Eval })
+    layer.weights(&AttentionInput::new(x, mask, Mode::Eval))
 }
 
 fn assert_close(label: &str, actual: &Tensor, expected: &Tensor, tolerance: f64) -> Result<()> {

@@ -145,7 +145,8 @@ fn every_setting_has_right_gradients() -> Result<()> {
             let Some(attention) = layer else { continue };
             let memory = (reads == Reads::Memory).then(|| states(1, LEN)).transpose()?;
             let mode = Mode::train(Stream::new(3, Purpose::Dropout));
-            let input = AttentionInput { x: &x, memory: memory.as_ref(), mask: &mask, mode };
+            let input =
+                AttentionInput { memory: memory.as_ref(), ..AttentionInput::new(&x, &mask, mode) };
             let loss = || (attention.forward(&input)? * states(99, LEN)?)?.sum_all();
             let label = format!("{config:?}, {reads:?}");
             let gradients = checked_gradients(&label, &store, 2, loss)?;
@@ -184,7 +185,7 @@ fn stepwise_decoding_equals_the_forward_pass() -> Result<()> {
                     None => Mask::none(),
                 };
                 let memory = states.as_ref();
-                let input = AttentionInput { x: &x, memory, mask: &mask, mode: Mode::Eval };
+                let input = AttentionInput { memory, ..AttentionInput::new(&x, &mask, Mode::Eval) };
                 let whole = attention.forward(&input)?;
 
                 let memory = states.as_ref().map(|states| Memory { states, mask: &padding });
@@ -223,7 +224,7 @@ fn a_window_is_softmax_attention_under_a_mask() -> Result<()> {
             let both = both.map(|(config, mask)| -> Result<[Tensor; 2]> {
                 let layer = built(&config, reads, AttentionNeeds::Nothing, &store())?;
                 let layer = layer.expect("a layer");
-                let input = AttentionInput { x: &x, memory: None, mask: &mask, mode: Mode::Eval };
+                let input = AttentionInput::new(&x, &mask, Mode::Eval);
                 Ok([layer.forward(&input)?, layer.weights(&input)?])
             });
             let [local, masked] = both;
@@ -241,7 +242,7 @@ fn the_weights_of_a_row_sum_to_one_whatever_the_setting() -> Result<()> {
     for config in all_configs() {
         let layer = built(&config, Reads::Past, AttentionNeeds::Nothing, &store())?;
         let layer = layer.expect("a layer");
-        let input = AttentionInput { x: &x, memory: None, mask: &mask, mode: Mode::Eval };
+        let input = AttentionInput::new(&x, &mask, Mode::Eval);
         let weights = layer.weights(&input)?;
         assert_eq!(weights.dims(), [BATCH, N_HEADS, LEN, LEN]);
         let sums = values(&weights.sum(D::Minus1)?)?;
@@ -261,7 +262,7 @@ fn normalised_queries_and_keys_bound_the_scores() -> Result<()> {
         &store(),
     )?;
     let mask = Mask::none();
-    let input = AttentionInput { x: &x, memory: None, mask: &mask, mode: Mode::Eval };
+    let input = AttentionInput::new(&x, &mask, Mode::Eval);
     let weights = values(&layer.expect("a layer").weights(&input)?)?;
     let head_dim = (D_MODEL / N_HEADS) as f64;
     let least = (-2. * head_dim).exp() / LEN as f64;

@@ -18,6 +18,21 @@ pub trait DecodingState: fmt::Debug {
     /// (n_heads, n_new, positions so far)` is added to the scores.
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor>;
 
+    /// As [`Attention::passed_on`], for positions that [`Self::step`] will read next.
+    fn passed_on(&mut self, _x: &Tensor) -> Result<Option<Tensor>> {
+        Ok(None)
+    }
+
+    /// [`Self::step`] with what an earlier layer passed on for these positions, if any did.
+    fn step_after(
+        &mut self,
+        _first: Option<&Tensor>,
+        x: &Tensor,
+        score_bias: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        self.step(x, score_bias)
+    }
+
     /// All that it keeps between steps: tensors whose first axis is the batch.
     fn kept(&mut self) -> Vec<&mut Tensor>;
 
@@ -85,7 +100,7 @@ impl DecodingState for Uncached<'_> {
             Some((states, mask)) => (Some(states), mask),
             None => (None, &biases),
         };
-        let input = AttentionInput { x: &past, memory, mask, mode: Mode::Eval };
+        let input = AttentionInput { memory, ..AttentionInput::new(&past, mask, Mode::Eval) };
         let y = self.attention.forward(&input)?;
         let (_batch, n_new, _d_model) = x.dims3()?;
         self.past = Some(past);

@@ -75,7 +75,7 @@ impl AttentionKind for Config {
 }
 
 /// z with σ(z) = l / n_layers.
-fn logit(LayerPlace { index, count }: LayerPlace) -> f64 {
+fn logit(LayerPlace { index, count, .. }: LayerPlace) -> f64 {
     (index as f64 / (count - index) as f64).ln()
 }
 
@@ -129,6 +129,7 @@ impl Recurrent for Hgrn2 {
             erase: Erase::Nothing,
             log_decay: Some(heads(&log_forget)?),
             steps: 1,
+            silent: 0,
             gate: None,
         })
     }

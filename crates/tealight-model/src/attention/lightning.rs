@@ -74,7 +74,7 @@ impl AttentionKind for Config {
 }
 
 /// s of each head.
-fn slopes(n_heads: usize, LayerPlace { index, count }: LayerPlace) -> Vec<f64> {
+fn slopes(n_heads: usize, LayerPlace { index, count, .. }: LayerPlace) -> Vec<f64> {
     let depth = index as f64 / (count as f64 - 1. + 1e-5);
     let slope = |head: usize| (-8. * (head + 1) as f64 / n_heads as f64).exp2();
     (0..n_heads).map(|head| slope(head) * (1. - depth + 1e-5)).collect()
@@ -111,6 +111,7 @@ impl Recurrent for Lightning {
             erase: Erase::Nothing,
             log_decay: Some(log_decay),
             steps: 1,
+            silent: 0,
             gate: Some(gate),
         })
     }
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn later_layers_and_later_heads_forget_more_slowly() {
-        let of = |index| slopes(2, LayerPlace { index, count: 3 });
+        let of = |index| slopes(2, LayerPlace { index, count: 3, is_first: true });
         let expected = [[1. / 16., 1. / 256.], [1. / 32., 1. / 512.], [0., 0.]];
         for (index, expected) in expected.into_iter().enumerate() {
             for (slope, expected) in of(index).into_iter().zip(expected) {

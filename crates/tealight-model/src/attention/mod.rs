@@ -46,6 +46,7 @@ pub mod reduces_to;
 pub mod retention;
 mod running_mean;
 pub mod rwkv;
+pub mod rwkv7;
 pub mod score;
 pub mod sigmoid;
 pub mod sink;
@@ -149,6 +150,8 @@ choice! {
         "gdn2" => Gdn2(gdn2::Config),
         /// Linear attention with constant decays by head and layer, in O(T) time (Qin et al. 2023).
         "lightning" => Lightning(lightning::Config),
+        /// RWKV-7's time mixing: a decay for each feature, and keys that are rewritten, in O(T) time (Peng et al. 2025).
+        "rwkv7" => Rwkv7(rwkv7::Config),
     }
 }
 
@@ -294,6 +297,17 @@ pub trait Attention: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
+    /// Whether the layer passes something on to the later ones of its kind.
+    fn passes_on(&self) -> bool {
+        false
+    }
+
+    /// What it passes on, `(batch, q_len, ..)`: the later layers find it in [`AttentionInput::first`]. `None` unless
+    /// [`Self::passes_on`].
+    fn passed_on(&self, _input: &AttentionInput<'_>) -> Result<Option<Tensor>> {
+        Ok(None)
+    }
+
     /// The state for decoding position by position, before the first one. `None`: the layer has no such
     /// state and is computed anew over the whole past at every step.
     fn decoding_state<'a>(&'a self, _memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
@@ -334,9 +348,16 @@ pub struct AttentionInput<'a> {
     pub mask: &'a Mask,
     /// Training or evaluation.
     pub mode: Mode,
+    /// What an earlier layer passed on ([`Attention::passed_on`]).
+    pub first: Option<&'a Tensor>,
 }
 
 impl<'a> AttentionInput<'a> {
+    /// Of self-attention.
+    pub fn new(x: &'a Tensor, mask: &'a Mask, mode: Mode) -> Self {
+        Self { x, memory: None, mask, mode, first: None }
+    }
+
     /// The sequence of the keys and values of a layer built with `reads`: the memory, or `x` itself. Every
     /// kind calls this.
     ///

@@ -187,7 +187,7 @@ impl DecodingState for Decoding<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         refuse_score_bias(score_bias)?;
         let mask = Mask::none();
-        let input = AttentionInput { x, memory: None, mask: &mask, mode: Mode::Eval };
+        let input = AttentionInput::new(x, &mask, Mode::Eval);
         let [query, key, value] = self.layer.project(&input, self.len)?;
         let (_batch, n_new, _d_model) = x.dims3()?;
         let contexts = (0..n_new).map(|i| {

@@ -42,18 +42,20 @@ pub struct AttentionSpec<'a> {
     pub key: &'a str,
 }
 
-/// The place of a layer in its stack, for kinds whose constants or initial values depend on the depth.
+/// The place of a layer in its stack, for kinds whose constants, parameters or initial values depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerPlace {
     /// The layers before it.
     pub index: usize,
     /// All layers of the stack.
     pub count: usize,
+    /// Whether no earlier layer of the stack has the same kind of attention.
+    pub is_first: bool,
 }
 
 impl LayerPlace {
     /// The layer of a stack of one.
-    pub const ONLY: Self = Self { index: 0, count: 1 };
+    pub const ONLY: Self = Self { index: 0, count: 1, is_first: true };
 }
 
 /// Which keys a query may read.

@@ -10,7 +10,7 @@
 
 use std::ops::Add;
 
-use crate::attention::{AttentionCost, LayerPlace, Reads};
+use crate::attention::{AttentionCost, Reads};
 use crate::config::ModelConfig;
 use crate::layers::feed_forward::FeedForwardCost;
 use crate::mode::Activations;
@@ -150,11 +150,10 @@ pub fn attention_cost(
     let init = Initializer::FAN_IN;
     // Layers are built for at least one position; an estimate may be for none.
     let lens = [stack.max_seq_len.max(1); 2];
-    let place = |index| LayerPlace { index, count: stack.n_layers };
     let of_entry = |i: usize| {
         let (kind, key) = stack.attention_of(i);
         let of_layer = |i| {
-            let spec = config.attention_spec(&init, &key, stack.reads, lens, place(i));
+            let spec = config.attention_spec(&init, &key, stack.reads, lens, stack.place(i));
             kind.cost(&spec, seq_len, seq_len)
         };
         // Layers i, i + period, i + 2·period, … The first layer of all may differ from the others.
@@ -165,7 +164,7 @@ pub fn attention_cost(
     let mut cost = (0..stack.period()).map(of_entry).fold(AttentionCost::default(), Add::add);
     if let Some((own, max_memory_len)) = stack.cross_attention {
         let lens = [stack.max_seq_len, max_memory_len].map(|len| len.max(1));
-        let spec = config.attention_spec(&init, own.key, Reads::Memory, lens, place(0));
+        let spec = config.attention_spec(&init, own.key, Reads::Memory, lens, stack.place(0));
         cost = cost + times(stack.n_layers, own.config.cost(&spec, seq_len, memory_len));
     }
     cost

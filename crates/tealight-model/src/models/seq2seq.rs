@@ -128,7 +128,7 @@ impl Seq2Seq {
     pub fn hidden(&self, source: Tokens<'_>, target: Tokens<'_>, mode: Mode) -> Result<Tensor> {
         let states = self.encode(source, mode)?;
         let memory = Some(Memory { states: &states, mask: source.mask });
-        let context = BlockInput { mask: target.mask, memory, mode };
+        let context = BlockInput { memory, ..BlockInput::new(target.mask, mode) };
         self.decoder.forward(&Input::tokens(target.ids), &context)
     }
 
@@ -168,7 +168,7 @@ impl Seq2Seq {
         let encoder = self.encoder.attention_maps(&Input::tokens(source.ids), &context)?;
         let states = self.encode(source, Mode::Eval)?;
         let memory = Some(Memory { states: &states, mask: source.mask });
-        let context = BlockInput { mask: target.mask, memory, mode: Mode::Eval };
+        let context = BlockInput { memory, ..BlockInput::new(target.mask, Mode::Eval) };
         let decoder = self.decoder.attention_maps(&Input::tokens(target.ids), &context)?;
         Ok(Seq2SeqMaps { encoder, decoder })
     }

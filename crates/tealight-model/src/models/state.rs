@@ -27,7 +27,8 @@ pub fn state_bytes(config: &ModelConfig, len: usize) -> BuildResult<Option<u64>>
     let mut sum = 0;
     for entry in 0..stack.period().min(stack.n_layers) {
         let (kind, key) = stack.attention_of(entry);
-        let place = LayerPlace { index: entry, count: stack.n_layers };
+        // A layer that reads what an earlier one passed on keeps as much as one that does not.
+        let place = LayerPlace { is_first: true, ..stack.place(entry) };
         let spec = config.attention_spec(&init, &key, Reads::Past, lens, place);
         let layer = kind.build(&spec, &zeros)?;
         let mut state = initial_state(layer.as_ref(), None)?;

@@ -15,7 +15,7 @@
 //! | relative bias (T5) | N(0, 1/√d_model) | the same |
 //! | RWKV mixing, decay, bonus | U(0, 1), U(−5, 3), U(ln 0.3 ± ½) | the same |
 //! | short convolution before a recurrence | U(±1/√size) | the same |
-//! | rate and step of a decay (`a_log`, `dt_bias`) | see the kind of attention | the same |
+//! | rate and step of a decay (`a_log`, `dt_bias`), vectors of RWKV-7 | see the kind of attention | the same |
 //!
 //! The second argument of N is the standard deviation. `fan_in` draws weights as `PyTorch`'s
 //! `nn.Linear` does; `normal` with std = 0.02 is BERT's initialisation, and GPT-2's with

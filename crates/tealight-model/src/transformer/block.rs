@@ -20,9 +20,7 @@ use tealight_ops::stochastic_depth::stochastic_depth;
 
 use super::spec::StackSpec;
 use crate::attention::decoding;
-use crate::attention::{
-    Attention, AttentionInput, BoxAttention, BoxState, LayerPlace, Memory, Reads, RowSum,
-};
+use crate::attention::{Attention, AttentionInput, BoxAttention, BoxState, Memory, Reads, RowSum};
 use crate::config::ModelConfig;
 pub use crate::config::NormPlacement;
 use crate::error::BuildResult;
@@ -43,6 +41,8 @@ pub struct BlockInput<'a> {
     pub memory: Option<Memory<'a>>,
     /// Training or evaluation.
     pub mode: Mode,
+    /// What the attention of an earlier block passed on ([`Attention::passed_on`]).
+    pub first: Option<&'a Tensor>,
 }
 
 /// Self-attention, cross-attention and feed-forward network around one residual stream.
@@ -56,7 +56,7 @@ pub struct Block {
 impl<'a> BlockInput<'a> {
     /// Without a memory.
     pub fn new(mask: &'a Mask, mode: Mode) -> Self {
-        Self { mask, memory: None, mode }
+        Self { mask, memory: None, mode, first: None }
     }
 }
 
@@ -74,7 +74,7 @@ impl Block {
 
         let lens = [spec.max_seq_len; 2];
         let (kind, key) = spec.attention_of(i);
-        let place = LayerPlace { index: i, count: spec.n_layers };
+        let place = spec.place(i);
         let mut self_spec = config.attention_spec(&init, &key, spec.reads, lens, place);
         self_spec.position = needs.clone();
         self_spec.packed = spec.packed;
@@ -137,16 +137,25 @@ impl Block {
         }
     }
 
+    /// What the self-attention passes on to later blocks ([`Attention::passed_on`]), for the input `x` of the block.
+    pub(super) fn passed_on(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Option<Tensor>> {
+        let layer = &self.attention.layer;
+        if !layer.passes_on() {
+            return Ok(None);
+        }
+        layer.passed_on(&own_input(&self.attention.layer_input(x)?, input))
+    }
+
     /// The attention weights of the block, and its output, for its input `x`.
     pub fn forward_with_maps(
         &self,
         x: &Tensor,
         input: &BlockInput<'_>,
     ) -> Result<(BlockMaps, Tensor)> {
-        let BlockInput { mask, memory, mode } = *input;
+        let BlockInput { memory, mode, .. } = *input;
         let inner = &self.attention.layer_input(x)?;
-        let own = AttentionInput { x: inner, memory: None, mask, mode };
-        let attention = AttentionMaps::compute(self.attention.layer.as_ref(), &own)?;
+        let layer = self.attention.layer.as_ref();
+        let attention = AttentionMaps::compute(layer, &own_input(inner, input))?;
         let x = self.self_attention(x, input)?;
         let cross_attention = self.with_memory(memory)?.map(|(cross, memory)| {
             let inner = &cross.layer_input(&x)?;
@@ -172,10 +181,8 @@ impl Block {
     }
 
     fn self_attention(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
-        let BlockInput { mask, mode, .. } = *input;
         let SubLayer { layer, .. } = &self.attention;
-        self.attention
-            .around(x, mode, |x| layer.forward(&AttentionInput { x, memory: None, mask, mode }))
+        self.attention.around(x, input.mode, |x| layer.forward(&own_input(x, input)))
     }
 
     fn cross_attention(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
@@ -209,14 +216,29 @@ impl Block {
     }
 }
 
+/// Sets `first` to what a block passes on, unless an earlier one did.
+pub(super) fn pass_on(
+    first: &mut Option<Tensor>,
+    passed_on: impl FnOnce() -> Result<Option<Tensor>>,
+) -> Result<()> {
+    if first.is_none() {
+        *first = passed_on()?;
+    }
+    Ok(())
+}
+
 /// `x (batch, seq_len, d_model)` at `positions (n)`, indices into the batch·seq_len positions: `(n, d_model)`
 pub(super) fn select(x: &Tensor, positions: &Tensor) -> Result<Tensor> {
     let (_batch, _seq_len, d_model) = x.dims3()?;
     embedding(&reshape(x, ((), d_model))?, positions)
 }
 
+fn own_input<'a>(x: &'a Tensor, input: &BlockInput<'a>) -> AttentionInput<'a> {
+    AttentionInput { first: input.first, ..AttentionInput::new(x, input.mask, input.mode) }
+}
+
 fn cross_input<'a>(x: &'a Tensor, memory: Memory<'a>, mode: Mode) -> AttentionInput<'a> {
-    AttentionInput { x, memory: Some(memory.states), mask: memory.mask, mode }
+    AttentionInput { memory: Some(memory.states), ..AttentionInput::new(x, memory.mask, mode) }
 }
 
 /// The attention weights of one block.
@@ -259,11 +281,20 @@ pub struct BlockDecoding<'a> {
 
 impl BlockDecoding<'_> {
     /// Decodes the next positions: `x (batch, n_new, d_model)` → the same shape; see
-    /// [`DecodingState`](decoding::DecodingState).
-    pub fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
+    /// [`DecodingState`](decoding::DecodingState). `first` is what an earlier block passed on for them; this one puts
+    /// there what it passes on itself.
+    pub(super) fn step(
+        &mut self,
+        x: &Tensor,
+        score_bias: Option<&Tensor>,
+        first: &mut Option<Tensor>,
+    ) -> Result<Tensor> {
         let Self { block, attention, cross_attention } = self;
         let mode = Mode::Eval;
-        let mut x = block.attention.around(x, mode, |x| attention.step(x, score_bias))?;
+        let mut x = block.attention.around(x, mode, |x| {
+            pass_on(first, || attention.passed_on(x))?;
+            attention.step_after(first.as_ref(), x, score_bias)
+        })?;
         if let (Some(cross), Some(state)) = (&block.cross_attention, cross_attention) {
             x = cross.around(&x, mode, |x| state.step(x, None))?;
         }

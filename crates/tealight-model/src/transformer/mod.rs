@@ -180,7 +180,10 @@ impl Decoding<'_> {
         *len += n_new;
         let score_bias = transformer.position.score_bias.as_ref();
         let score_bias = score_bias.map(|bias| bias.bias(n_new, *len)).transpose()?;
-        let x = blocks.iter_mut().try_fold(x, |x, block| block.step(&x, score_bias.as_ref()))?;
+        let mut first = None;
+        let mut step =
+            |x, block: &mut BlockDecoding<'_>| block.step(&x, score_bias.as_ref(), &mut first);
+        let x = blocks.iter_mut().try_fold(x, &mut step)?;
         transformer.stack.normalise(x)
     }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::attention::{AttentionConfig, Reads};
+use crate::attention::{AttentionConfig, LayerPlace, Reads};
 use crate::config::{LayerConfig, ModelConfig};
 
 /// An attention's settings, and the TOML table that holds them.
@@ -53,6 +53,14 @@ impl<'a> StackSpec<'a> {
     /// The number of layers after which their settings repeat.
     pub fn period(&self) -> usize {
         self.layers.len().max(1)
+    }
+
+    /// The place of layer `i`.
+    pub fn place(&self, i: usize) -> LayerPlace {
+        let kind = |i| self.attention_of(i).0.kind();
+        // Kinds repeat after a period, so the layers before it are among the first ones.
+        let is_first = (0..i.min(self.period())).all(|earlier| kind(earlier) != kind(i));
+        LayerPlace { index: i, count: self.n_layers, is_first }
     }
 
     /// The self-attention of layer `i`, and the TOML table of its settings.

@@ -6,7 +6,7 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 use tealight_ops::recompute::checkpoint;
 
-use super::block::{Block, BlockDecoding, BlockInput, BlockMaps, select};
+use super::block::{Block, BlockDecoding, BlockInput, BlockMaps, pass_on, select};
 pub use super::spec::{Place, StackSpec};
 use crate::attention::Memory;
 use crate::config::{ModelConfig, NormPlacement};
@@ -44,7 +44,7 @@ impl Stack {
 
     /// `x (batch, seq_len, d_model)` → the same shape.
     pub fn forward(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
-        self.normalise(through(&self.blocks, x, input)?)
+        self.normalise(through(&self.blocks, x, input, &mut None)?)
     }
 
     /// [`Self::forward`] at some positions only, which the last block computes by [`Block::forward_at`].
@@ -60,10 +60,12 @@ impl Stack {
         let Some((last, blocks)) = self.blocks.split_last() else {
             return self.normalise(select(x, positions)?);
         };
-        let x = through(blocks, x, input)?;
+        let mut first = None;
+        let x = through(blocks, x, input, &mut first)?;
+        let input = BlockInput { first: first.as_ref(), ..*input };
         let x = match input.mode.activations() {
-            Activations::Kept => last.forward_at(&x, input, positions)?,
-            Activations::Recomputed => recomputed(last, &x, input, Some(positions))?,
+            Activations::Kept => last.forward_at(&x, &input, positions)?,
+            Activations::Recomputed => recomputed(last, &x, &input, Some(positions))?,
         };
         self.normalise(x)
     }
@@ -71,10 +73,11 @@ impl Stack {
     /// `x`, then the output of each block: n_layers + 1 tensors `(batch, seq_len, d_model)`. The last has
     /// passed the final norm and equals [`Self::forward`].
     pub fn hidden_states(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Vec<Tensor>> {
-        let mut x = x.clone();
+        let (mut x, mut first) = (x.clone(), None);
         let mut states = Vec::with_capacity(self.blocks.len() + 1);
         for block in &self.blocks {
-            let output = block.forward(&x, input)?;
+            pass_on(&mut first, || block.passed_on(&x, input))?;
+            let output = block.forward(&x, &BlockInput { first: first.as_ref(), ..*input })?;
             states.push(std::mem::replace(&mut x, output));
         }
         states.push(if self.blocks.is_empty() { x } else { self.normalise(x)? });
@@ -83,10 +86,12 @@ impl Stack {
 
     /// The attention weights of each block.
     pub fn attention_maps(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Vec<BlockMaps>> {
-        let mut x = x.clone();
+        let (mut x, mut first) = (x.clone(), None);
         let mut maps = Vec::with_capacity(self.blocks.len());
         for block in &self.blocks {
-            let (of_block, output) = block.forward_with_maps(&x, input)?;
+            pass_on(&mut first, || block.passed_on(&x, input))?;
+            let input = BlockInput { first: first.as_ref(), ..*input };
+            let (of_block, output) = block.forward_with_maps(&x, &input)?;
             maps.push(of_block);
             x = output;
         }
@@ -110,11 +115,20 @@ impl Stack {
     }
 }
 
-/// `x` after `blocks`.
-fn through(blocks: &[Arc<Block>], x: &Tensor, input: &BlockInput<'_>) -> Result<Tensor> {
-    blocks.iter().try_fold(x.clone(), |x, block| match input.mode.activations() {
-        Activations::Kept => block.forward(&x, input),
-        Activations::Recomputed => recomputed(block, &x, input, None),
+/// `x` after `blocks`, and in `first` what they passed on.
+fn through(
+    blocks: &[Arc<Block>],
+    x: &Tensor,
+    input: &BlockInput<'_>,
+    first: &mut Option<Tensor>,
+) -> Result<Tensor> {
+    blocks.iter().try_fold(x.clone(), |x, block| {
+        pass_on(first, || block.passed_on(&x, input))?;
+        let input = BlockInput { first: first.as_ref(), ..*input };
+        match input.mode.activations() {
+            Activations::Kept => block.forward(&x, &input),
+            Activations::Recomputed => recomputed(block, &x, &input, None),
+        }
     })
 }
 
@@ -127,11 +141,12 @@ fn recomputed(
     positions: Option<&Tensor>,
 ) -> Result<Tensor> {
     let (block, x, mask, mode) = (block.clone(), x.clone(), input.mask.clone(), input.mode);
-    let positions = positions.cloned();
+    let (positions, first) = (positions.cloned(), input.first.cloned());
     let memory = input.memory.map(|Memory { states, mask }| (states.clone(), mask.clone()));
     checkpoint(move || {
         let memory = memory.as_ref().map(|(states, mask)| Memory { states, mask });
-        let input = BlockInput { mask: &mask, memory, mode };
+        let first = first.as_ref();
+        let input = BlockInput { memory, first, ..BlockInput::new(&mask, mode) };
         match &positions {
             Some(positions) => block.forward_at(&x, &input, positions),
             None => block.forward(&x, &input),

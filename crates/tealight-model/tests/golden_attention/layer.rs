@@ -77,7 +77,10 @@ fn check_with(
     case.compare_with_gradients(|x| {
         let layer = layer(x)?;
         let (x, memory) = inputs(x)?;
-        let call = AttentionInput { x: &x, memory: memory.as_ref(), mask: &mask, mode: Mode::Eval };
+        let call = AttentionInput {
+            memory: memory.as_ref(),
+            ..AttentionInput::new(&x, &mask, Mode::Eval)
+        };
         let output = layer.forward(&call)?.narrow(2, 0, widths[0])?;
         if case.tensor("out").rank() == 3 { Ok(output) } else { split_heads(&output, n_heads) }
     })?;
@@ -86,12 +89,25 @@ fn check_with(
     }
     let layer = layer(&x)?;
     let (x, memory) = inputs(&x)?;
-    let call = AttentionInput { x: &x, memory: memory.as_ref(), mask: &mask, mode: Mode::Eval };
+    let call =
+        AttentionInput { memory: memory.as_ref(), ..AttentionInput::new(&x, &mask, Mode::Eval) };
     case.compare("weights", &layer.weights(&call)?)
 }
 
 /// A layer without biases that has `parameters`.
 pub(crate) fn build(
+    config: &AttentionConfig,
+    dtype: DType,
+    reads: Reads,
+    sizes: Sizes,
+    parameters: Vec<(&str, Tensor)>,
+) -> Result<Box<dyn Attention>> {
+    build_at(LayerPlace::ONLY, config, dtype, reads, sizes, parameters)
+}
+
+/// [`build`] at a place of a stack.
+pub(crate) fn build_at(
+    layer: LayerPlace,
     config: &AttentionConfig,
     dtype: DType,
     reads: Reads,
@@ -110,7 +126,7 @@ pub(crate) fn build(
         bias: Bias::Without,
         position: AttentionNeeds::Nothing,
         packed: false,
-        layer: LayerPlace::ONLY,
+        layer,
         init: &init,
         key: "model.attention",
     };

@@ -2,8 +2,8 @@
 //!
 //! The records are in `tests/golden/attention`, or in `TEALIGHT_GOLDEN_DIR`.
 //! `scripts/reference/gen_attention.py` writes them, but for `recurrent`: outputs from numpy loops over the formulas,
-//! gradients from torch. Those of `recurrent` are from a program of torch that goes token by token. The test fails if a case or a tensor of the records is not compared, or if
-//! a kind of attention has no record.
+//! gradients from torch. Those of `recurrent` are from a program of torch that goes token by token. The test
+//! fails if a case or a tensor of the records is not compared, or if a kind of attention has no record.
 
 mod aft;
 mod dot;
@@ -49,9 +49,12 @@ fn check(case: &Case<'_>) -> Result<()> {
         | "gated_delta" | "kda" | "gdn2" | "rwkv7" | "delta_product" | "lightning" => {
             recurrent::check_rule(case)
         }
-        "gated_deltanet_layer" | "deltanet_layer" | "kda_layer" | "mamba2_layer" | "gla_layer" => {
-            recurrent::check_layer(case)
-        }
+        "gated_deltanet_layer"
+        | "deltanet_layer"
+        | "kda_layer"
+        | "mamba2_layer"
+        | "gla_layer"
+        | "rwkv7_layer" => recurrent::check_layer(case),
         "linear" | "performer" => linear::check(case),
         "wkv" | "wkv_gated" => rwkv::check_wkv(case),
         "rwkv" => rwkv::check(case),

@@ -4,8 +4,10 @@
 
 use candle_core::{DType, Result, Tensor};
 use tealight_model::attention::recurrent::state::State;
-use tealight_model::attention::{AttentionConfig, deltanet, gated_deltanet, gla, kda, mamba2};
-use tealight_model::{AttentionInput, Mask, Mode, Reads};
+use tealight_model::attention::{
+    AttentionConfig, deltanet, gated_deltanet, gla, kda, mamba2, rwkv7,
+};
+use tealight_model::{AttentionInput, LayerPlace, Mask, Mode, Reads};
 use tealight_ops::Tokens;
 use tealight_ops::gated_delta_rule::{Erase, Operands, gated_delta_rule};
 
@@ -241,12 +243,14 @@ pub(crate) fn check_layer(case: &Case<'_>) -> Result<()> {
     let mask = masks.for_layer()?;
     case.compare_results_with_gradients(|x| {
         let (config, sizes, parameters) = layer_of(case, x)?;
-        let layer = layer::build(&config, case.dtype, Reads::Past, sizes, parameters)?;
+        let first = x.get("v_first");
+        let place = LayerPlace { is_first: first.is_none(), ..LayerPlace::ONLY };
+        let layer = layer::build_at(place, &config, case.dtype, Reads::Past, sizes, parameters)?;
         let mut past = State::default();
         if let Some(state) = x.get("initial_state") {
             past.insert("state", state.clone());
         }
-        let input = AttentionInput { x: &x["x"], memory: None, mask: &mask, mode: Mode::Eval };
+        let input = AttentionInput { first, ..AttentionInput::new(&x["x"], &mask, Mode::Eval) };
         let out = layer.resume(&input, &mut past)?.expect("a layer with a state");
         let out = masks.without_padding(&out)?;
         let plain = masks.without_padding(&layer.forward(&input)?)?;
@@ -259,6 +263,9 @@ pub(crate) fn check_layer(case: &Case<'_>) -> Result<()> {
             if case.has(&format!("final_conv_{recorded}")) {
                 results.push((format!("final_conv_{recorded}"), state(name)));
             }
+        }
+        if case.has("final_shift") {
+            results.push(("final_shift".to_owned(), state("last").squeeze(1)?));
         }
         if case.has("final_conv") {
             let all = Tensor::cat(&[state("value"), state("key"), state("query")], 2)?;
@@ -352,8 +359,62 @@ fn layer_of(case: &Case<'_>, x: &Inputs) -> Result<(AttentionConfig, Sizes, Para
             (AttentionConfig::Gla(config), sizes, parameters)
         }
         "mamba2_layer" => mamba2_layer(case, x, sizes)?,
+        "rwkv7_layer" => rwkv7_layer(x, sizes)?,
         op => panic!("no layer of `{op}`"),
     })
+}
+
+/// Its matrices of low rank are recorded as (in, rank) and (rank, out).
+fn rwkv7_layer(x: &Inputs, sizes: Sizes) -> Result<(AttentionConfig, Sizes, Parameters)> {
+    let rank = |name: &str| x.get(name).map(|down| down.dim(1)).transpose();
+    let config = rwkv7::Config {
+        decay_rank: rank("w1")?,
+        rate_rank: rank("a1")?,
+        value_rank: rank("v1")?,
+        gate_rank: rank("g1")?,
+    };
+    let as_they_are = [
+        ("receptance.mix", "x_r"),
+        ("receptance.weight", "receptance"),
+        ("key.mix", "x_k"),
+        ("key.weight", "key"),
+        ("value.mix", "x_v"),
+        ("value.weight", "value"),
+        ("decay.mix", "x_w"),
+        ("decay.base", "w0"),
+        ("rate.mix", "x_a"),
+        ("rate.base", "a0"),
+        ("gate.mix", "x_g"),
+        ("share.base", "v0"),
+        ("erased", "k_k"),
+        ("written", "k_a"),
+        ("bonus", "r_k"),
+        ("norm.weight", "ln_x"),
+        ("norm.bias", "ln_x_bias"),
+        ("output.weight", "output"),
+    ];
+    let transposed = [
+        ("decay.down.weight", "w1"),
+        ("decay.up.weight", "w2"),
+        ("rate.down.weight", "a1"),
+        ("rate.up.weight", "a2"),
+        ("gate.down.weight", "g1"),
+        ("gate.up.weight", "g2"),
+        ("share.down.weight", "v1"),
+        ("share.up.weight", "v2"),
+    ];
+    let mut parameters = Vec::new();
+    for (name, recorded) in as_they_are {
+        parameters.extend(x.get(recorded).map(|tensor| (name, tensor.clone())));
+    }
+    for (name, recorded) in transposed {
+        if let Some(tensor) = x.get(recorded) {
+            parameters.push((name, tensor.t()?.contiguous()?));
+        }
+    }
+    let (_batch, _len, d_model) = x["x"].dims3()?;
+    let sizes = Sizes { head_dim: d_model / sizes.n_heads, ..sizes };
+    Ok((AttentionConfig::Rwkv7(config), sizes, parameters))
 }
 
 /// What the layers of the delta rule have in common.

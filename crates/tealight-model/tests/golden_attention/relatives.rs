@@ -152,8 +152,7 @@ pub(crate) fn check_differential(case: &Case<'_>) -> Result<()> {
     let call =
         |x: &Inputs, body: &dyn Fn(&dyn Attention, &AttentionInput<'_>) -> Result<Tensor>| {
             let states = input(x)?;
-            let input =
-                AttentionInput { x: &states, memory: None, mask: &layer_mask, mode: Mode::Eval };
+            let input = AttentionInput::new(&states, &layer_mask, Mode::Eval);
             body(layer(x)?.as_ref(), &input)
         };
     case.compare_with_gradients(|x| {
@@ -301,7 +300,7 @@ pub(crate) fn check_fnet(case: &Case<'_>) -> Result<()> {
     let layer = build(case, &config, sizes, Vec::new())?;
     case.compare_with_gradients(|x| {
         let mask = tealight_model::Mask::none();
-        layer.forward(&AttentionInput { x: &x["x"], memory: None, mask: &mask, mode: Mode::Eval })
+        layer.forward(&AttentionInput::new(&x["x"], &mask, Mode::Eval))
     })
 }
 
@@ -364,7 +363,7 @@ pub(crate) fn check_layer(case: &Case<'_>) -> Result<()> {
         real = kept.to_dtype(case.dtype)?.unsqueeze(2)?;
     }
     case.compare_with_gradients(|x| {
-        let input = AttentionInput { x: &x["x"], memory: None, mask: &mask, mode: Mode::Eval };
+        let input = AttentionInput::new(&x["x"], &mask, Mode::Eval);
         layer(x)?.forward(&input)?.broadcast_mul(&real)
     })
 }
@@ -458,7 +457,7 @@ fn build(
         bias: Bias::Without,
         position,
         packed: false,
-        layer: LayerPlace { index, count: index + 1 },
+        layer: LayerPlace { index, count: index + 1, is_first: true },
         init: &init,
         key: "model.attention",
     };

@@ -30,7 +30,7 @@ pub(crate) fn check(case: &Case<'_>) -> Result<()> {
         let sizes = Sizes { d_model, n_heads: 1, head_dim: d_model, q_len: len, kv_len: len };
         let config = AttentionConfig::Rwkv(rwkv::Config {});
         let layer = layer::build(&config, case.dtype, Reads::Past, sizes, parameters(x))?;
-        layer.forward(&AttentionInput { x: &x["x"], memory: None, mask: &mask, mode: Mode::Eval })
+        layer.forward(&AttentionInput::new(&x["x"], &mask, Mode::Eval))
     })
 }
 

@@ -104,7 +104,7 @@ impl AttentionMaps {
                 let ids = tokenizer.encode(sequence)?.ids;
                 let input = self.input(sequence, &ids)?;
                 let mask = &Mask::none();
-                let context = BlockInput { mask, memory: None, mode: Mode::Eval };
+                let context = BlockInput::new(mask, Mode::Eval);
                 let layers = encoder.attention_maps(&Input::tokens(&input), &context)?;
                 AttentionMap::of_tokens(tokenizer, &ids, layers)
             }

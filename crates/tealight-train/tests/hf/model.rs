@@ -122,7 +122,7 @@ impl Model {
     }
 
     fn run_seq2seq(&self, model: &Seq2Seq, case: &Case<'_>, mask: &Mask) -> Outcome {
-        let context = BlockInput { mask, memory: None, mode: Mode::Eval };
+        let context = BlockInput::new(mask, Mode::Eval);
         let source = Input::tokens(case.tensor("input_ids"));
         let read = model.encoder().hidden_states(&source, &context).unwrap();
         let labels = case.tensor("labels");
@@ -130,7 +130,8 @@ impl Model {
         let recorded = case.tensor("decoder_input_ids_ref").to_vec2::<i64>().unwrap();
         assert_eq!(target.to_vec2::<i64>().unwrap(), recorded);
         let memory = Some(Memory { states: read.last().unwrap(), mask });
-        let context = BlockInput { mask: &Mask::none(), memory, mode: Mode::Eval };
+        let mask = Mask::none();
+        let context = BlockInput { memory, ..BlockInput::new(&mask, Mode::Eval) };
         let written = model.decoder().hidden_states(&Input::tokens(&target), &context).unwrap();
         let logits = model.logits(written.last().unwrap()).unwrap();
         let loss = mean_loss(&logits, labels);
@@ -150,7 +151,7 @@ impl Model {
             .then(|| self.of_another_size(model.grid(), size));
         let model = resized.as_ref().unwrap_or(model);
         let mask = Mask::none();
-        let context = BlockInput { mask: &mask, memory: None, mode: Mode::Eval };
+        let context = BlockInput::new(&mask, Mode::Eval);
         let input = Input::Pictures(&pictures);
         let mut states = model.transformer().hidden_states(&input, &context).unwrap();
         // The last is normalised here, and there it is not.
@@ -218,7 +219,7 @@ impl Model {
 fn run_masked_lm(model: &MaskedLm, case: &Case<'_>, mask: &Mask) -> Outcome {
     let input_ids = case.tensor("input_ids");
     let input = Input::Tokens { input_ids, token_type_ids: case.input("token_type_ids") };
-    let context = BlockInput { mask, memory: None, mode: Mode::Eval };
+    let context = BlockInput::new(mask, Mode::Eval);
     let states = model.transformer().hidden_states(&input, &context).unwrap();
     let logits = model.logits(states.last().unwrap()).unwrap();
     let loss = mean_loss(&logits, case.tensor("labels"));
@@ -228,7 +229,7 @@ fn run_masked_lm(model: &MaskedLm, case: &Case<'_>, mask: &Mask) -> Outcome {
 fn run_classifier(model: &Classifier, case: &Case<'_>, mask: &Mask) -> Outcome {
     let input_ids = case.tensor("input_ids");
     let input = Input::Tokens { input_ids, token_type_ids: case.input("token_type_ids") };
-    let context = BlockInput { mask, memory: None, mode: Mode::Eval };
+    let context = BlockInput::new(mask, Mode::Eval);
     let states = model.transformer().hidden_states(&input, &context).unwrap();
     let logits = model.forward(&input, mask, Mode::Eval).unwrap();
     let loss = loss_of_labels(&logits, case.tensor("labels")).unwrap();
@@ -250,7 +251,7 @@ fn loss_of_labels(logits: &Tensor, labels: &Tensor) -> candle_core::Result<Tenso
 }
 
 fn run_causal_lm(model: &CausalLm, case: &Case<'_>, mask: &Mask) -> Outcome {
-    let context = BlockInput { mask, memory: None, mode: Mode::Eval };
+    let context = BlockInput::new(mask, Mode::Eval);
     let input = Input::tokens(case.tensor("input_ids"));
     let states = model.transformer().hidden_states(&input, &context).unwrap();
     let logits = model.logits(states.last().unwrap()).unwrap();

@@ -89,9 +89,19 @@ pub(in crate::attention) struct Unit {
 impl Unit {
     /// Of heads of this `width`.
     pub(in crate::attention) fn new(width: usize, scale: f64, vb: &VarBuilder<'_>) -> Result<Self> {
+        Self::with_epsilon(width, scale, 1e-6, vb)
+    }
+
+    /// With another number than 10⁻⁶.
+    pub(in crate::attention) fn with_epsilon(
+        width: usize,
+        scale: f64,
+        epsilon: f64,
+        vb: &VarBuilder<'_>,
+    ) -> Result<Self> {
         let gain = Tensor::ones(width, vb.dtype(), vb.device())?
             .affine(scale / (width as f64).sqrt(), 0.)?;
-        Ok(Self { gain, epsilon: 1e-6 / width as f64 })
+        Ok(Self { gain, epsilon: epsilon / width as f64 })
     }
 
     /// `(batch, len, n_heads·width)` → `(batch, len, n_heads, width)`

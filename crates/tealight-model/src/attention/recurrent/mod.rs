@@ -93,6 +93,15 @@ pub(super) struct Call<'a> {
     pub(super) mode: Mode,
     /// What earlier calls left, which becomes what this one leaves.
     pub(super) past: Option<&'a mut State>,
+    /// What an earlier layer passed on.
+    pub(super) first: Option<&'a Tensor>,
+}
+
+impl<'a> Call<'a> {
+    fn new(input: &AttentionInput<'a>, past: Option<&'a mut State>) -> Result<Self> {
+        let (x, tokens) = (input.source(Reads::Past)?, input.mask.tokens()?);
+        Ok(Self { x, tokens, mode: input.mode, past, first: input.first })
+    }
 }
 
 /// What the rule gets: `n` steps for each token, one after the other, of which the last is read.
@@ -112,6 +121,8 @@ pub(super) struct Inputs {
     pub(super) log_decay: Option<Tensor>,
     /// n.
     pub(super) steps: usize,
+    /// The first steps of each token, which write nothing: their values are zeros.
+    pub(super) silent: usize,
     /// What the gate of the output is computed from, `(batch, len, n_heads·width)`.
     pub(super) gate: Option<Tensor>,
 }
@@ -133,6 +144,16 @@ pub(super) trait Recurrent: fmt::Debug + Send + Sync {
 
     /// The output of the layer, from the outputs `(batch, len, n_heads, width)` of the rule.
     fn output(&self, call: &Call<'_>, inputs: &Inputs, context: &Tensor) -> Result<Tensor>;
+
+    /// Whether the layer passes something on to the later ones of its kind.
+    fn passes_on(&self) -> bool {
+        false
+    }
+
+    /// As [`Attention::passed_on`]; leaves the past as it is.
+    fn passed_on(&self, _call: &Call<'_>) -> Result<Option<Tensor>> {
+        Ok(None)
+    }
 
     /// The weights of the layer, from those of the rule, `(batch, n_heads, len, len)`.
     fn weights(&self, of_rule: Tensor, _tokens: Tokens<'_>) -> Result<Tensor> {
@@ -161,14 +182,13 @@ const STATE: &str = "state";
 
 impl<R: Recurrent> Attention for Layer<R> {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let (x, tokens) = (input.source(Reads::Past)?, input.mask.tokens()?);
-        self.run(Call { x, tokens, mode: input.mode, past: None })
+        self.run(Call::new(input, None)?)
     }
 
     /// What each value adds to each output of the rule, without the norm and the gate.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let (x, tokens) = (input.source(Reads::Past)?, input.mask.tokens()?);
-        let mut call = Call { x, tokens, mode: input.mode, past: None };
+        let mut call = Call::new(input, None)?;
+        let tokens = call.tokens;
         self.0.weights(self.0.inputs(&mut call)?.weights(tokens)?, tokens)
     }
 
@@ -177,8 +197,15 @@ impl<R: Recurrent> Attention for Layer<R> {
     }
 
     fn resume(&self, input: &AttentionInput<'_>, past: &mut State) -> Result<Option<Tensor>> {
-        let (x, tokens) = (input.source(Reads::Past)?, input.mask.tokens()?);
-        self.run(Call { x, tokens, mode: input.mode, past: Some(past) }).map(Some)
+        self.run(Call::new(input, Some(past))?).map(Some)
+    }
+
+    fn passes_on(&self) -> bool {
+        self.0.passes_on()
+    }
+
+    fn passed_on(&self, input: &AttentionInput<'_>) -> Result<Option<Tensor>> {
+        self.0.passed_on(&Call::new(input, None)?)
     }
 
     fn decoding_state<'a>(&'a self, _memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
@@ -219,9 +246,14 @@ impl Inputs {
         if n == 1 {
             return Ok([context, state]);
         }
-        let (batch, steps, n_heads, width) = context.dims4()?;
-        let context = context.reshape((batch, steps / n, n, n_heads, width))?;
-        Ok([context.narrow(2, n - 1, 1)?.squeeze(2)?.contiguous()?, state])
+        Ok([self.last_steps(&context)?, state])
+    }
+
+    /// The last step of each token: `x (batch, len·n, n_heads, width)` → `(batch, len, n_heads, width)`
+    pub(super) fn last_steps(&self, x: &Tensor) -> Result<Tensor> {
+        let (n, (batch, steps, n_heads, width)) = (self.steps, x.dims4()?);
+        let x = x.reshape((batch, steps / n, n, n_heads, width))?;
+        x.narrow(2, n - 1, 1)?.squeeze(2)?.contiguous()
     }
 
     /// The rule applied to the identity: `(batch, n_heads, len, len)`
@@ -232,7 +264,8 @@ impl Inputs {
         let identity = identity.broadcast_as((batch, steps, n_heads, steps))?.contiguous()?;
         let [weights, _state] = self.apply(&identity, None, tokens)?;
         let len = steps / self.steps;
-        let weights = weights.reshape((batch, len, n_heads, len, self.steps))?.sum(4)?;
+        let weights = weights.reshape((batch, len, n_heads, len, self.steps))?;
+        let weights = weights.narrow(4, self.silent, self.steps - self.silent)?.sum(4)?;
         weights.transpose(1, 2)?.contiguous()
     }
 }
@@ -281,9 +314,23 @@ struct Decoding<'a, R> {
 
 impl<R: Recurrent> DecodingState for Decoding<'_, R> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
+        self.step_after(None, x, score_bias)
+    }
+
+    fn passed_on(&mut self, x: &Tensor) -> Result<Option<Tensor>> {
+        let (tokens, past) = (Tokens::default(), Some(&mut self.past));
+        self.layer.0.passed_on(&Call { x, tokens, mode: Mode::Eval, past, first: None })
+    }
+
+    fn step_after(
+        &mut self,
+        first: Option<&Tensor>,
+        x: &Tensor,
+        score_bias: Option<&Tensor>,
+    ) -> Result<Tensor> {
         refuse_score_bias(score_bias)?;
         let (tokens, past) = (Tokens::default(), Some(&mut self.past));
-        self.layer.run(Call { x, tokens, mode: Mode::Eval, past })
+        self.layer.run(Call { x, tokens, mode: Mode::Eval, past, first })
     }
 
     fn kept(&mut self) -> Vec<&mut Tensor> {

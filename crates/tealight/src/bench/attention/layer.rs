@@ -134,7 +134,7 @@ impl<'a> Bench<'a> {
     /// Forward, or forward and backward with the gradients of all parameters and of the input.
     fn compute(&self) -> Result<()> {
         let mask = Mask::none();
-        let input = |x, mode| AttentionInput { x, memory: None, mask: &mask, mode };
+        let input = |x, mode| AttentionInput::new(x, &mask, mode);
         if self.args.pass == Pass::Forward {
             self.layer.forward(&input(&self.x.as_detached_tensor(), Mode::Eval))?;
             return Ok(());

@@ -1,0 +1,418 @@
+//! The time mixing of RWKV-7 (Peng et al. 2025, <https://arxiv.org/abs/2503.14456>).
+//!
+//! ```text
+//! x^□_t = x_t + (x_{t−1} − x_t) ⊙ μ_□                               □ = r, w, k, v, a, g: the token shift
+//! r = W_r x^r,   k = W_k x^k,   v = W_v x^v,   g = W_g↑ σ(W_g↓ x^g)
+//! ln w = −e^(−½) σ(w₀ + W_w↑ tanh(W_w↓ x^w)),   a = σ(a₀ + W_a↑ W_a↓ x^a)                    per feature
+//! v ← v + (v¹ − v) ⊙ σ(v₀ + W_v↑ W_v↓ x^v)            v¹: of the first layer of this kind, which leaves v as it is
+//! κ = k ⊙ ξ,   κ̂ = κ / ‖κ‖ per head,   k̃ = k ⊙ (1 + (a − 1) ⊙ α)
+//!
+//! S_t = (Diag(w_t) − (a_t ⊙ κ̂_t) κ̂_tᵀ) S_{t−1} + k̃_t v_tᵀ,   o_t = S_tᵀ r_t
+//! y   = W_o ((GroupNorm(o) + (Σ r ⊙ ρ ⊙ k̃) v) ⊙ g)                          one group per head, ε = 64 · 10⁻⁵
+//! ```
+//!
+//! A token erases along κ̂ and writes k̃, so it is two steps of the gated delta rule: (w, e = κ̂ / w, k = a ⊙ κ̂, v = 0),
+//! then (1, e = 0, k = k̃, v). With a = 0 it is `gla`. w is above 0.545, so 1 / w is harmless.
+//!
+//! Cost: O(T·d_model·(d_model + head_dim)) time, O(T·d_model) memory. The decoding state is S, n_heads·head_dim² numbers, and
+//! the last input.
+//!
+//! Differences from the authors' code. Their W↓ of w, a, v and g and their W_o begin at zero; here these begin as other
+//! weights do, because a weight behind a zero has no gradient at the first step, which the audit of gradients would take
+//! for a mistake. Their other matrices are orthogonal, here normal of the same size. They train w₀ at twice the rate, here
+//! it has that of all parameters. Their ranks are max(32, 32 round(c √d_model / 32)), c = 2.5 (w, a), 1.7 (v), 5 (g), as
+//! here unless set. In a hybrid, v¹ is that of the first layer of this kind, not of the stack.
+//!
+//! Padding leaves the state as it is and is skipped by the token shift; both begin anew at a document.
+
+use candle_core::{Result, Tensor, bail};
+use candle_nn::{Init, VarBuilder, init};
+use tealight_ops::activation::sigmoid;
+use tealight_ops::broadcast::broadcast_add;
+use tealight_ops::norm::layer_norm;
+use tealight_ops::short_convolution::{short_convolution, short_convolution_after};
+
+use super::onnx::{Layer as OnnxLayer, Output};
+use super::projection::concat_heads;
+use super::recurrent::convolution::Unit;
+use super::recurrent::gated_output::OutputMap;
+use super::recurrent::{self, Call, Erase, Inputs, Layer, Recurrent, split_heads, wide};
+use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention, LayerPlace};
+use crate::choice::settings::settings;
+use crate::error::BuildResult;
+use crate::layers::linear::{Bias, Linear};
+use crate::onnx_graph::{OnnxResult, Value};
+use crate::params::get_drawn;
+
+/// ε of the norm of each head.
+const EPSILON: f64 = 64e-5;
+
+/// The least norm of κ: a key of zeros stays one.
+const LEAST_NORM: f64 = 1e-12;
+
+settings! {
+    /// `[model.attention] kind = "rwkv7"`
+    pub struct Config {
+        /// The rank of the map of the decays; by the width of the model when absent, as here and below.
+        pub decay_rank: Option<usize> = None,
+        /// The rank of the map of the rates at which the state is rewritten.
+        pub rate_rank: Option<usize> = None,
+        /// The rank of the map of the shares of the first layer's values.
+        pub value_rank: Option<usize> = None,
+        /// The rank of the map of the gate.
+        pub gate_rank: Option<usize> = None,
+    }
+}
+
+impl Config {
+    /// The ranks of w, a, v and g.
+    fn ranks(&self, d_model: usize) -> [usize; 4] {
+        let usual = |c: f64| (32. * (c * (d_model as f64).sqrt() / 32.).round()).max(32.) as usize;
+        [
+            self.decay_rank.unwrap_or(usual(2.5)),
+            self.rate_rank.unwrap_or(usual(2.5)),
+            self.value_rank.unwrap_or(usual(1.7)),
+            self.gate_rank.unwrap_or(usual(5.)),
+        ]
+    }
+}
+
+impl AttentionKind for Config {
+    fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
+        recurrent::check(spec, "rwkv7")?;
+        let ranks = self.ranks(spec.d_model);
+        let names = ["decay_rank", "rate_rank", "value_rank", "gate_rank"];
+        names.into_iter().zip(ranks).try_for_each(|(name, rank)| spec.positive(name, rank))?;
+        Ok(Box::new(Layer(Rwkv7::build(ranks, spec, vb)?)))
+    }
+
+    fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, _kv_len: usize) -> AttentionCost {
+        let (d_model, width) = (spec.d_model as f64, spec.d_heads() as f64);
+        let (n_heads, head_dim) = (spec.n_heads as f64, spec.head_dim() as f64);
+        let bias = f64::from(u8::from(spec.bias == Bias::With));
+        let [decay, rate, value, gate] = self.ranks(spec.d_model).map(|rank| rank as f64);
+        let (value, of_value) = if spec.layer.is_first { (0., 0.) } else { (value, width) };
+        let matrices = 4. * d_model * width + (d_model + width) * (decay + rate + value + gate);
+        let vectors = bias * (3. * width + d_model) + 6. * d_model + 7. * width + of_value;
+        let len = q_len as f64;
+        AttentionCost {
+            parameters: matrices + vectors,
+            flops: len * (2. * matrices + 18. * d_model + 40. * width)
+                + 2. * len * n_heads * recurrent::flops(head_dim, head_dim),
+            // Six mixtures; maps and what is made of them; both steps of the rule; norm, bonus and gate.
+            activations: len * (13. * d_model + 30. * width + decay + rate + value + gate),
+        }
+    }
+
+    fn onnx(&self, _layer: &OnnxLayer<'_>, _x: &Value) -> OnnxResult<Option<Output>> {
+        recurrent::no_graph("rwkv7")
+    }
+}
+
+#[derive(Debug)]
+struct Rwkv7 {
+    /// The filters of the token shift, which give x_{t−1}: `(d_model, 2)`.
+    shift: Tensor,
+    receptance: Mixed<Linear>,
+    key: Mixed<Linear>,
+    value: Mixed<Linear>,
+    decay: Mixed<LowRank>,
+    rate: Mixed<LowRank>,
+    gate: Mixed<LowRank>,
+    /// Of the first layer's values, as a map of x^v; `None` in the first layer.
+    share: Option<LowRank>,
+    /// ξ, `(width)`.
+    erased: Tensor,
+    /// α, `(width)`.
+    written: Tensor,
+    /// ρ, `(n_heads, head_dim)`.
+    bonus: Tensor,
+    unit: Unit,
+    /// The weight and the bias of the norm, `(width)` each.
+    norm: [Tensor; 2],
+    /// The weight of the norm within a head, which is one: `(head_dim)`.
+    ones: Tensor,
+    output: OutputMap,
+}
+
+impl Rwkv7 {
+    fn build(ranks: [usize; 4], spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Self> {
+        let (d_model, n_heads, head_dim) = (spec.d_model, spec.n_heads, spec.head_dim());
+        let channels = Channels { width: spec.d_heads(), head_dim, layer: spec.layer };
+        let [of_decay, of_rate, of_value, of_gate] = ranks;
+        let vector = |name: &str, value: fn(Channels, u64) -> f64| {
+            get_drawn(vb, channels.width, name, move |_stream, n| value(channels, n))
+        };
+        let linear = |name, power, gain| Mixed::linear(name, power, gain, spec, vb);
+        let low_rank = |name, power, rank| {
+            Ok::<_, candle_core::Error>(Mixed {
+                mix: mix(power, spec, &vb.pp(name))?,
+                map: LowRank::build(rank, spec, &vb.pp(name))?,
+            })
+        };
+        let based = |map: Mixed<LowRank>, base| -> Result<Mixed<LowRank>> {
+            Ok(Mixed { map: LowRank { base: Some(base), ..map.map }, ..map })
+        };
+        let share = || -> Result<LowRank> {
+            let base = vector("share.base", |channels, n| 0.73 - 0.4 * channels.slope(n))?;
+            Ok(LowRank { base: Some(base), ..LowRank::build(of_value, spec, &vb.pp("share"))? })
+        };
+        let grows =
+            Init::Const(((spec.layer.index + 1) as f64 / spec.layer.count as f64).powf(0.7));
+        let norm = vb.pp("norm");
+        Ok(Self {
+            shift: Tensor::new(&[1_f32, 0.], vb.device())?
+                .to_dtype(vb.dtype())?
+                .broadcast_as((d_model, 2))?
+                .contiguous()?,
+            receptance: linear("receptance", 0.2, 1.)?,
+            key: linear("key", 0.7, 0.1)?,
+            value: linear("value", 0.7, 1.)?,
+            decay: based(
+                low_rank("decay", 0.9, of_decay)?,
+                vector("decay.base", Channels::decay)?,
+            )?,
+            rate: based(low_rank("rate", 0.9, of_rate)?, vector("rate.base", Channels::rate)?)?,
+            gate: low_rank("gate", 0.2, of_gate)?,
+            share: (!spec.layer.is_first).then(share).transpose()?,
+            erased: vector("erased", |channels, n| 0.71 - 0.1 * channels.slope(n))?,
+            written: vb.get_with_hints(channels.width, "written", Init::Const(1.02))?,
+            bonus: vb.get_with_hints((n_heads, head_dim), "bonus", Init::Const(-0.04))?,
+            unit: Unit::with_epsilon(head_dim, 1., LEAST_NORM * LEAST_NORM, vb)?,
+            norm: [
+                norm.get_with_hints(channels.width, "weight", grows)?,
+                norm.get_with_hints(channels.width, "bias", init::ZERO)?,
+            ],
+            ones: Tensor::ones(head_dim, vb.dtype(), vb.device())?,
+            output: OutputMap::build(channels.width, spec, vb)?,
+        })
+    }
+
+    /// x and x_{t−1} − x.
+    fn shifted(&self, call: &mut Call<'_>) -> Result<Shifted> {
+        let x = call.x;
+        let before = match &mut call.past {
+            None => short_convolution(x, &self.shift, call.tokens)?,
+            Some(past) => {
+                let last = past.get(LAST);
+                let [before, last] = short_convolution_after(last, x, &self.shift, call.tokens)?;
+                past.insert(LAST, last);
+                before
+            }
+        };
+        Ok(Shifted { x: x.clone(), change: (before - x)? })
+    }
+
+    /// v before the share of the first layer's, and what that share is computed from.
+    fn values(&self, shifted: &Shifted) -> Result<[Tensor; 2]> {
+        let x = self.value.mixed(shifted)?;
+        Ok([self.value.map.forward(&x)?, x])
+    }
+
+    /// ln w.
+    fn log_decay(&self, shifted: &Shifted) -> Result<Tensor> {
+        let hidden = self.decay.map.hidden(&self.decay.mixed(shifted)?)?.tanh()?;
+        sigmoid(&wide(&self.decay.map.forward_from(&hidden)?)?)? * -(-0.5_f64).exp()
+    }
+
+    fn gate(&self, shifted: &Shifted) -> Result<Tensor> {
+        let hidden = self.gate.map.hidden(&self.gate.mixed(shifted)?)?;
+        self.gate.map.forward_from(&sigmoid(&hidden)?)
+    }
+}
+
+/// The name of the last input in a state.
+const LAST: &str = "last";
+
+impl Recurrent for Rwkv7 {
+    fn inputs(&self, call: &mut Call<'_>) -> Result<Inputs> {
+        let shifted = self.shifted(call)?;
+        let head_dim = self.ones.elem_count();
+        let heads = |x: &Tensor| split_heads(x, head_dim);
+        let [mut value, of_value] = self.values(&shifted)?;
+        if let Some(share) = &self.share {
+            let Some(first) = call.first else {
+                bail!("a later layer of rwkv7 was given no values of the first one")
+            };
+            let share = sigmoid(&share.forward(&of_value)?)?;
+            value = (&value + ((first - &value)? * share)?)?;
+        }
+        let key = self.key.map.forward(&self.key.mixed(&shifted)?)?;
+        let rate = sigmoid(&self.rate.map.forward(&self.rate.mixed(&shifted)?)?)?;
+        let log_decay = heads(&self.log_decay(&shifted)?)?;
+        let erased = self.unit.forward(&key.broadcast_mul(&self.erased)?)?;
+        let written = ((&rate - 1.)?.broadcast_mul(&self.written)? + 1.)?;
+        let written = heads(&(key * written)?)?;
+        let along = (wide(&erased)? * log_decay.neg()?.exp()?)?;
+        let value = heads(&value)?;
+        Ok(Inputs {
+            query: heads(&self.receptance.map.forward(&self.receptance.mixed(&shifted)?)?)?,
+            key: in_turns(&(heads(&rate)? * erased)?, &written)?,
+            value: in_turns(&value.zeros_like()?, &value)?,
+            strength: None,
+            erase: Erase::Along(in_turns(&along, &along.zeros_like()?)?),
+            log_decay: Some(log_decay),
+            steps: 2,
+            silent: 1,
+            gate: Some(self.gate(&shifted)?),
+        })
+    }
+
+    fn output(&self, call: &Call<'_>, inputs: &Inputs, context: &Tensor) -> Result<Tensor> {
+        let [weight, bias] = &self.norm;
+        let normalised = concat_heads(&layer_norm(context, &self.ones, None, EPSILON)?)?;
+        let normalised = normalised.broadcast_mul(weight)?.broadcast_add(bias)?;
+        let (key, value) = (inputs.last_steps(&inputs.key)?, inputs.last_steps(&inputs.value)?);
+        let bonus = (&inputs.query * key)?.broadcast_mul(&self.bonus)?.sum_keepdim(3)?;
+        let sum = (normalised + concat_heads(&value.broadcast_mul(&bonus)?)?)?;
+        let gate = inputs.gate.as_ref().expect("invariant: `inputs` computes a gate");
+        self.output.forward(call, &(sum * gate)?)
+    }
+
+    fn passes_on(&self) -> bool {
+        self.share.is_none()
+    }
+
+    /// v, `(batch, len, width)`.
+    fn passed_on(&self, call: &Call<'_>) -> Result<Option<Tensor>> {
+        let mut past = call.past.as_deref().cloned();
+        let mut call = Call { past: past.as_mut(), ..*call };
+        let [value, _x] = self.values(&self.shifted(&mut call)?)?;
+        Ok(Some(value))
+    }
+}
+
+/// The two steps of each token, `(batch, len, ..)` each, one after the other: `(batch, 2·len, ..)`
+fn in_turns(first: &Tensor, second: &Tensor) -> Result<Tensor> {
+    Tensor::stack(&[first, second], 2)?.flatten(1, 2)
+}
+
+/// x, and x_{t−1} − x, `(batch, len, d_model)` each.
+#[derive(Debug)]
+struct Shifted {
+    x: Tensor,
+    change: Tensor,
+}
+
+/// A map of a token shift.
+#[derive(Debug)]
+struct Mixed<M> {
+    /// μ, `(d_model)`.
+    mix: Tensor,
+    map: M,
+}
+
+impl<M> Mixed<M> {
+    /// x^□.
+    fn mixed(&self, Shifted { x, change }: &Shifted) -> Result<Tensor> {
+        x + change.broadcast_mul(&self.mix)?
+    }
+}
+
+impl Mixed<Linear> {
+    /// Weights of the size of an orthogonal matrix times `gain`.
+    fn linear(
+        name: &str,
+        power: f64,
+        gain: f64,
+        spec: &AttentionSpec<'_>,
+        vb: &VarBuilder<'_>,
+    ) -> Result<Self> {
+        let (vb, sizes) = (vb.pp(name), [spec.d_model, spec.d_heads()]);
+        let weight = spec.init.weight_or(spec.d_model, normal(gain, spec));
+        Ok(Self { mix: mix(power, spec, &vb)?, map: Linear::build(sizes, spec.bias, weight, &vb)? })
+    }
+}
+
+/// μ: 1 in the first channel, and less and less in the others.
+fn mix(power: f64, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Tensor> {
+    let LayerPlace { index, count, .. } = spec.layer;
+    let power = power * (1. - index as f64 / count as f64);
+    let d_model = spec.d_model as f64;
+    get_drawn(vb, spec.d_model, "mix", move |_stream, n| 1. - (n as f64 / d_model).powf(power))
+}
+
+/// The elements of an orthogonal matrix times `gain`.
+fn normal(gain: f64, spec: &AttentionSpec<'_>) -> Init {
+    Init::Randn { mean: 0., stdev: gain / (spec.d_model as f64).sqrt() }
+}
+
+/// W↑ f(W↓ x) + base.
+#[derive(Debug)]
+struct LowRank {
+    down: Linear,
+    up: Linear,
+    base: Option<Tensor>,
+}
+
+impl LowRank {
+    /// Without a base.
+    fn build(rank: usize, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Self> {
+        let (down, up) =
+            (spec.init.weight(spec.d_model), spec.init.weight_or(rank, normal(0.1, spec)));
+        let map = |name, sizes, weight| Linear::build(sizes, Bias::Without, weight, &vb.pp(name));
+        Ok(Self {
+            down: map("down", [spec.d_model, rank], down)?,
+            up: map("up", [rank, spec.d_heads()], up)?,
+            base: None,
+        })
+    }
+
+    /// W↓ x.
+    fn hidden(&self, x: &Tensor) -> Result<Tensor> {
+        self.down.forward(x)
+    }
+
+    /// W↑ h + base.
+    fn forward_from(&self, hidden: &Tensor) -> Result<Tensor> {
+        let y = self.up.forward(hidden)?;
+        match &self.base {
+            Some(base) => broadcast_add(&y, base),
+            None => Ok(y),
+        }
+    }
+
+    /// W↑ W↓ x + base.
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward_from(&self.hidden(x)?)
+    }
+}
+
+/// Initial values by the place of a channel.
+#[derive(Clone, Copy, Debug)]
+struct Channels {
+    width: usize,
+    head_dim: usize,
+    layer: LayerPlace,
+}
+
+impl Channels {
+    /// From 0 to 1 over all channels.
+    fn place(self, n: u64) -> f64 {
+        n as f64 / (self.width as f64 - 1.).max(1.)
+    }
+
+    /// From −½ to ½ over all channels.
+    fn slope(self, n: u64) -> f64 {
+        self.place(n) - 0.5
+    }
+
+    /// From −1 to 1 over the channels of a head, flat in the middle.
+    fn of_head(self, n: u64) -> f64 {
+        let at = (n % self.head_dim as u64) as f64;
+        let x = 2. * at / (self.head_dim as f64 - 1.).max(1.) - 1.;
+        x * x.abs()
+    }
+
+    /// w₀: from lasting to fading channels.
+    fn decay(self, n: u64) -> f64 {
+        let LayerPlace { index, count, .. } = self.layer;
+        let depth = index as f64 / (count as f64 - 1.).max(1.);
+        -5.5 + 6. * self.place(n).powf(1. + depth.powf(0.3)) + 2.5 * self.of_head(n)
+    }
+
+    /// a₀.
+    fn rate(self, n: u64) -> f64 {
+        -0.19 + 0.3 * self.of_head(n) + 0.4 * self.slope(n)
+    }
+}
