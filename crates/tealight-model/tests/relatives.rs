@@ -211,7 +211,7 @@ fn gates_that_forget_nothing_are_softmax_and_constant_ones_are_alibi() -> Result
     assert_close("slope", &forward(forgetting.as_ref(), &x, &Mask::none())?, &expected, 1e-9)
 }
 
-/// With equal halves and vectors, λ is its initial value, 0.2 in the first layer: rows sum to 0.8.
+/// With equal halves and vectors, λ is its initial value, 0.2 in the first layer: it is 0.8 RMSNorm of softmax.
 #[test]
 fn equal_halves_of_differential_attention_cancel_but_for_lambda() -> Result<()> {
     let half = normal(7, &[N_HEADS, 1, HEAD_DIM / 2, D_MODEL], DType::F64)?;
@@ -223,11 +223,56 @@ fn equal_halves_of_differential_attention_cancel_but_for_lambda() -> Result<()> 
     }
     others.push(("norm.weight", Tensor::ones(HEAD_DIM, DType::F64, device())?));
     let layer = layer("kind = 'differential'", Reads::Past, LEN, others)?;
-    let rows = weights(layer.as_ref(), &input(LEN)?, &Mask::none())?;
-    let sums = values(&rows.sum(D::Minus1)?)?;
-    assert!(sums.iter().all(|sum| (sum - 0.8).abs() < 1e-12), "{sums:?}");
-    assert!(values(&rows)?.iter().all(|&weight| weight >= 0.));
-    Ok(())
+    let x = input(LEN)?;
+    let one = heads_of(&x, &half.reshape((N_HEADS * HEAD_DIM / 2, D_MODEL))?)?;
+    let expected = softmax_of(&one, &one, 1. / (HEAD_DIM as f64 / 2.).sqrt())?;
+    let rows = weights(layer.as_ref(), &x, &Mask::none())?;
+    assert_close("weights", &rows, &(&expected * 0.8)?, 1e-12)?;
+    // The norm divides by the size of the sum, but not by that of 1 − λ.
+    let context = expected.matmul(&heads_of(&x, &maps()?[2].1)?.contiguous()?)?;
+    let size = ((&context * 0.8)?.sqr()?.mean_keepdim(D::Minus1)? + 1e-5)?.sqrt()?;
+    let normed = (context * (0.8 * 0.8))?.broadcast_div(&size)?;
+    let normed = normed.transpose(1, 2)?.reshape((BATCH, LEN, WIDTH))?;
+    let y = normed.broadcast_matmul(&maps()?[3].1.t()?)?;
+    assert_close("output", &forward(layer.as_ref(), &x, &Mask::none())?, &y, 1e-12)
+}
+
+/// Causal weights of softmax over products of `query` and `key (batch, n_heads, len, width)`.
+fn softmax_of(query: &Tensor, key: &Tensor, scale: f64) -> Result<Tensor> {
+    let scores = (query.contiguous()?.matmul(&key.t()?.contiguous()?)? * scale)?;
+    let later = (0..LEN * LEN).map(|i| if i % LEN > i / LEN { f64::NEG_INFINITY } else { 0. });
+    let later = Tensor::from_vec(later.collect(), (LEN, LEN), device())?;
+    candle_nn::ops::softmax(&scores.broadcast_add(&later)?, D::Minus1)
+}
+
+/// `x (batch, len, n_in)` through `map (N_HEADS·width, n_in)`: `(batch, N_HEADS, len, width)`
+fn heads_of(x: &Tensor, map: &Tensor) -> Result<Tensor> {
+    let width = map.dim(0)? / N_HEADS;
+    x.broadcast_matmul(&map.t()?)?.reshape((BATCH, LEN, N_HEADS, width))?.transpose(1, 2)
+}
+
+#[test]
+fn latent_attention_whose_queries_do_not_rotate_is_softmax_over_keys_of_the_latents() -> Result<()>
+{
+    let of = |i, shape: [usize; 2]| normal(i, &shape, DType::F64);
+    let (latent, key) = (of(31, [5, D_MODEL])?, of(32, [WIDTH, 5])?);
+    let others = vec![
+        ("latent.weight", latent.clone()),
+        ("latent_norm.weight", Tensor::ones(5, DType::F64, device())?),
+        ("rotated_key.weight", of(33, [2, D_MODEL])?),
+        ("rotated_query.weight", Tensor::zeros((N_HEADS * 2, D_MODEL), DType::F64, device())?),
+        ("key.weight", key.clone()),
+        ("value.weight", of(34, [WIDTH, 5])?),
+    ];
+    let settings = "kind = 'mla'\nd_latent = 5\nd_nope = 4\nd_rope = 2\nd_value = 4";
+    let layer = layer(settings, Reads::Past, LEN, others)?;
+    let x = input(LEN)?;
+    let latents = x.broadcast_matmul(&latent.t()?)?;
+    let size = (latents.sqr()?.mean_keepdim(D::Minus1)? + 1e-6)?.sqrt()?;
+    let (query, key) =
+        (heads_of(&x, &maps()?[0].1)?, heads_of(&latents.broadcast_div(&size)?, &key)?);
+    let expected = softmax_of(&query, &key, 1. / 6_f64.sqrt())?;
+    assert_close("mla", &weights(layer.as_ref(), &x, &Mask::none())?, &expected, 1e-12)
 }
 
 #[test]

@@ -46,6 +46,7 @@ class Decoder:
     shape: Shape
     words: range
     pad_id: int
+    has_attention: bool = True
 
 
 def decoder_config(tokenizer, shape):
@@ -59,14 +60,15 @@ def decoder_config(tokenizer, shape):
     }
 
 
-def decoder_folder(run, name, decoder, notes, config_v4, is_full=True):
-    """Writes a folder. `config_v4` goes to `save_config_v4`; if `is_full`, with gradients and a trajectory."""
+def decoder_folder(run, name, decoder, notes, config_v4, is_full=True, recorded=RECORDED):
+    """Writes a folder. `config_v4` goes to `save_config_v4`; if `is_full`, with gradients and a trajectory of `recorded`."""
     folder, model, rng, shape = run.folder(name), decoder.model, decoder.rng, decoder.shape
     save_model(model, folder)
     save_config_v4(folder, **config_v4)
     tokenizer = save_tokenizer(folder, decoder.tokenizer, decoder.special, MAX_SEQ_LEN)
     inputs, labels = causal_batch(rng, decoder.words, shape.seq_len, decoder.pad_id)
-    writer = PrecisionWriter(folder, type(model).__name__)
+    writer = PrecisionWriter(folder, type(model).__name__, has_sdpa=decoder.has_attention)
+    writer.has_hidden_states = decoder.has_attention
     writer.add_case("mask", model, inputs, labels, is_full, compared=inputs["attention_mask"])
     moved = moved_by_left_padding(model, inputs["input_ids"], writer.tensors["mask/logits"])
     writer.note(
@@ -78,7 +80,7 @@ def decoder_folder(run, name, decoder, notes, config_v4, is_full=True):
     unmasked = tensor(random_words(rng, decoder.words, (1, shape.seq_len + 3)))
     writer.add_case("nomask", model, {"input_ids": unmasked}, unmasked.clone())
     if is_full:
-        writer.add_trajectory("mask", model, inputs, labels, RECORDED)
+        writer.add_trajectory("mask", model, inputs, labels, recorded)
     writer.add_tokenizer(tokenizer, LINES[:2] + [LINES[-3]] + ODD, [("A river.", "The sea")])
     writer.add_greedy_texts(model, tokenizer, decoder.pad_id)
     writer.save()

@@ -76,6 +76,8 @@ def generate(model, prompt, pad_id, **options):
 class Writer:
     """Collects what transformers computes with one model."""
 
+    has_hidden_states = True
+
     def __init__(self, folder, architecture):
         """A writer of the records of one folder."""
         self.folder, self.tensors = folder, {}
@@ -132,8 +134,9 @@ class Writer:
     def loss_and_gradients(self, case, output, exact, gradients, is_full):
         """The part of a case's record on the loss and its gradients. If `is_full`, records tensors, too."""
         kept = []
-        if is_full:
+        if is_full and self.has_hidden_states:
             self.add_tensors(case, hidden_states_of(output))
+        if is_full:
             kept = self.add_gradients(case, gradients)
         return {
             "loss": float(output.loss),

@@ -61,7 +61,10 @@ pub(super) struct Keys {
 
 impl Keys {
     pub(super) fn parse(text: &str) -> HfResult<Self> {
+        // Python writes `Infinity`, which JSON does not have; newer versions of transformers write a table.
+        let with_tables = || text.replace(" Infinity", " {\"__float__\": \"Infinity\"}");
         let map = serde_json::from_str(text)
+            .or_else(|error| serde_json::from_str(&with_tables()).map_err(|_| error))
             .map_err(|error| HfError::Config(format!("it is not a JSON object: {error}")))?;
         Ok(Self { map, path: String::new(), notes: Vec::new() })
     }

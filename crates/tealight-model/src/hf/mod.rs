@@ -34,6 +34,7 @@ mod ids;
 mod keys;
 mod layers;
 mod llama;
+mod mamba2;
 mod ministral;
 mod mistral;
 mod modernbert;
@@ -96,6 +97,8 @@ names! {
         "llama" => Llama,
         /// Qwen3 (Yang et al. 2025).
         "qwen3" => Qwen3,
+        /// Mamba-2 (Dao and Gu 2024).
+        "mamba2" => Mamba2,
         /// The Vision Transformer (Dosovitskiy et al. 2021).
         "vit" => Vit,
     }
@@ -115,6 +118,7 @@ impl Family {
             Self::Mistral => &mistral::CLASS,
             Self::Llama => &llama::CLASS,
             Self::Qwen3 => &qwen3::CLASS,
+            Self::Mamba2 => &mamba2::CLASS,
             Self::Vit => &vit::CLASS,
         }
     }

@@ -13,6 +13,8 @@ pub(super) struct Pair {
     /// If there are several, theirs is their concatenation along the outputs.
     ours: Vec<String>,
     theirs: String,
+    /// The outputs of each of several, if they differ.
+    rows: Vec<usize>,
     order: Order,
 }
 
@@ -28,6 +30,8 @@ enum Order {
     Halves { head_dim: usize },
     /// The same, under so many more axes of length 1.
     UnderAxes(usize),
+    /// Filters `(channels, size)` as `(channels, 1, size)`.
+    Filters,
     /// A weight of `size` × `size` pixels as `(out, channels, size, size)`; here `(out, size·size·channels)`.
     Kernels { size: usize },
 }
@@ -59,19 +63,33 @@ pub(super) enum Role {
 impl Pair {
     /// The same tensor under another name.
     pub(super) fn same(ours: impl Into<String>, theirs: impl Into<String>) -> Self {
-        Self { ours: vec![ours.into()], theirs: theirs.into(), order: Order::Same }
+        Self {
+            ours: vec![ours.into()],
+            theirs: theirs.into(),
+            rows: Vec::new(),
+            order: Order::Same,
+        }
     }
 
     /// Matrices that `transformers` stores as one, concatenated along the outputs.
     pub(super) fn joined(ours: &[&str], theirs: impl Into<String>) -> Self {
         let ours = ours.iter().map(|&name| name.to_owned()).collect();
-        Self { ours, theirs: theirs.into(), order: Order::Same }
+        Self { ours, theirs: theirs.into(), rows: Vec::new(), order: Order::Same }
     }
 
     /// Matrices that `transformers` stores as `(in, out)`, concatenated along the outputs.
     pub(super) fn transposed(ours: &[&str], theirs: impl Into<String>) -> Self {
-        let ours = ours.iter().map(|&name| name.to_owned()).collect();
-        Self { ours, theirs: theirs.into(), order: Order::Transposed }
+        Self { order: Order::Transposed, ..Self::joined(ours, theirs) }
+    }
+
+    /// The same, where these are the outputs of each part.
+    pub(super) fn of_rows(self, rows: &[usize]) -> Self {
+        Self { rows: rows.to_vec(), ..self }
+    }
+
+    /// The same tensor, which `transformers` stores as that of a convolution with one channel in each group.
+    pub(super) fn of_filters(self) -> Self {
+        Self { order: Order::Filters, ..self }
     }
 
     /// The same tensor whose rows, here in the order of rotary positions with the layout `interleaved`, are in that
@@ -94,19 +112,22 @@ impl Pair {
     fn split(&self, name: &str, tensor: &Tensor) -> HfResult<Option<Vec<(String, Tensor)>>> {
         let Some(place) = Place::from_name(name, &self.theirs) else { return Ok(None) };
         let tensor = self.turn(tensor, To::Ours)?;
-        let n = self.ours.len();
-        let rows = tensor.dims().first().copied().unwrap_or(1);
-        if !rows.is_multiple_of(n) {
+        if let [ours] = &self.ours[..] {
+            return Ok(Some(vec![(place.name(ours), tensor)]));
+        }
+        let (n, all) = (self.ours.len(), tensor.dims().first().copied().unwrap_or(1));
+        let rows = if self.rows.is_empty() { vec![all / n; n] } else { self.rows.clone() };
+        if rows.iter().fold(0, |sum: usize, &rows| sum.saturating_add(rows)) != all {
             let message = format!("tensor `{name}` has shape {:?}, not {n} parts", tensor.dims());
             return Err(HfError::Tensor(message));
         }
-        if n == 1 {
-            return Ok(Some(vec![(place.name(&self.ours[0]), tensor)]));
-        }
-        let part = |(i, ours): (usize, &String)| {
-            Ok((place.name(ours), tensor.narrow(0, i * rows / n, rows / n)?))
-        };
-        self.ours.iter().enumerate().map(part).collect::<HfResult<_>>().map(Some)
+        let mut first = 0;
+        let parts = self.ours.iter().zip(rows).map(|(ours, rows)| {
+            let part = tensor.narrow(0, first, rows)?;
+            first += rows;
+            Ok((place.name(ours), part))
+        });
+        parts.collect::<HfResult<_>>().map(Some)
     }
 
     fn turn(&self, tensor: &Tensor, to: To) -> Result<Tensor> {
@@ -129,6 +150,11 @@ impl Pair {
                     let kernels = (tensor.dim(0)?, size, size, ());
                     tensor.reshape(kernels)?.permute((0, 3, 1, 2))?.contiguous()
                 }
+                _ => Ok(tensor.clone()),
+            },
+            Order::Filters => match (to, tensor.rank()) {
+                (To::Ours, 3) => tensor.squeeze(1),
+                (To::Theirs, 2) => tensor.unsqueeze(1),
                 _ => Ok(tensor.clone()),
             },
             Order::Same | Order::Transposed => Ok(tensor.clone()),
@@ -226,11 +252,7 @@ mod tests {
         vec![
             Pair::same("token", "wte"),
             Pair::same("output.bias", "cls.bias"),
-            Pair {
-                ours: parts.map(str::to_owned).into(),
-                theirs: "h.*.qk".into(),
-                order: Order::Transposed,
-            },
+            Pair::transposed(&parts, "h.*.qk"),
         ]
     }
 
@@ -298,6 +320,20 @@ mod tests {
             let [a, b] = [&back[name], tensor].map(|x| x.flatten_all()?.to_vec1::<f32>());
             assert_eq!(a?, b?, "{name}");
         }
+        Ok(())
+    }
+
+    #[test]
+    fn filters_of_unequal_parts_survive_the_round_trip() -> Result<()> {
+        let pairs = [Pair::joined(&["value", "key"], "conv1d").of_rows(&[3, 2]).of_filters()];
+        let theirs = Tensor::arange(0_f32, 20., &Device::Cpu)?.reshape((5, 1, 4))?;
+        let parts = ours(&pairs, "conv1d.weight", &theirs).expect("parts").expect("a pair");
+        let parts: BTreeMap<_, _> = parts.into_iter().collect();
+        assert_eq!(parts["value.weight"].dims(), [3, 4]);
+        assert_eq!(parts["key.weight"].to_vec2::<f32>()?[0], [12., 13., 14., 15.]);
+        let back = join(&pairs, &parts).expect("a whole");
+        assert_eq!(back["conv1d.weight"].to_vec3::<f32>()?, theirs.to_vec3::<f32>()?);
+        assert!(ours(&pairs, "conv1d.weight", &theirs.narrow(0, 0, 4)?).is_err());
         Ok(())
     }
 

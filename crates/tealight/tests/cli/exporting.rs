@@ -271,6 +271,7 @@ fn a_decoder_of_transformers_is_fine_tuned_inspected_and_exported_as_its_family(
         ("llama_rope3", "LlamaForCausalLM"),
         ("mistral", "MistralForCausalLM"),
         ("qwen3", "Qwen3ForCausalLM"),
+        ("mamba2", "Mamba2ForCausalLM"),
     ] {
         let config = format!(
             "seed = 9\ninit_from = '{}'\n[task]\nkind = \"causal_lm\"\nseq_len = 32\n\
@@ -281,7 +282,7 @@ fn a_decoder_of_transformers_is_fine_tuned_inspected_and_exported_as_its_family(
         let file = format!("{model}.toml");
         folder.write(&file, config)?;
         let shown = folder.succeed(&["inspect", &file])?.stdout;
-        assert!(shown.contains("layer.1.feed_forward.gate.weight"), "{shown}");
+        assert!(shown.contains("layer.1.attention.output.weight"), "{shown}");
         let outcome = folder.succeed(&["train", &file])?;
         assert!(outcome.stderr.contains("initialised from "), "{}", outcome.stderr);
         assert!(!outcome.stderr.contains("randomly initialised"), "{}", outcome.stderr);

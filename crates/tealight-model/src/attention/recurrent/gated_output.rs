@@ -20,7 +20,7 @@ use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
 
 /// ε of the norm.
-pub(in crate::attention) const EPSILON: f64 = 1e-5;
+pub(crate) const EPSILON: f64 = 1e-5;
 
 names! {
     /// The function of the output's gate.

@@ -323,6 +323,34 @@ fn padding_and_other_documents_change_no_bit() -> Result<()> {
     Ok(())
 }
 
+/// Features have no order, and values no scale.
+#[test]
+fn features_may_change_places_and_values_may_grow() -> Result<()> {
+    for decay in DECAYS {
+        let case = Case::new([2, 35, 3, 5, 7], decay, Erased::Along, DType::F64)?;
+        let call = |tensors: &[Tensor]| case.with(tensors, |x, tokens| in_chunks(x, tokens, 16));
+        let [plain, state] = call(&case.tensors)?;
+        let order = Tensor::new(&[3_u32, 0, 4, 1, 2], device())?;
+        let last = case.tensors.len() - 1;
+        let permuted = case.tensors.iter().enumerate().map(|(i, x)| match i {
+            2 | 3 => Ok(x.clone()),
+            _ if i == last => x.index_select(&order, 2),
+            _ if x.rank() == 4 => x.index_select(&order, 3),
+            _ => Ok(x.clone()),
+        });
+        let [permuted, after] = call(&permuted.collect::<Result<Vec<_>>>()?)?;
+        let expected = [values(&plain)?, values(&state.index_select(&order, 2)?)?];
+        case.check(&[values(&permuted)?, values(&after)?], &expected, 1e-12);
+        let mut scaled = case.tensors.clone();
+        scaled[2] = (&scaled[2] * 3.)?;
+        scaled[last] = (&scaled[last] * 3.)?;
+        let [scaled, after] = call(&scaled)?;
+        let expected = [values(&(plain * 3.)?)?, values(&(state * 3.)?)?];
+        case.check(&[values(&scaled)?, values(&after)?], &expected, 1e-12);
+    }
+    Ok(())
+}
+
 /// What one kind of recurrence is at the settings of another.
 #[test]
 fn special_cases_are_each_other() -> Result<()> {
