@@ -103,7 +103,7 @@ fn gradients_are_right_through_a_stack_of_several_kinds() -> Result<()> {
         let config = ModelConfig { first_norm: false, ..config(layers) };
         let (store, model) = built(&config)?;
         let loss = || weighted(&model, Mode::Eval);
-        let gradients = checked_gradients("layers", &store, 3, loss)?;
+        let gradients = checked_gradients("layers", &store, 1, loss)?;
         for fault in gradients.audit()? {
             // The bias of the keys shifts all scores of a row alike, so its gradient is zero.
             assert!(fault.name.ends_with("key.bias"), "{fault}");

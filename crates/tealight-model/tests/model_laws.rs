@@ -25,7 +25,7 @@ use tealight_ops::testing::device;
 const BATCH: usize = 2;
 const SEQ_LEN: usize = 7;
 const N_CLASSES: usize = 5;
-const N_ENTRIES: u64 = 1;
+const N_DIRECTIONS: u64 = 1;
 
 struct Model {
     label: String,
@@ -132,7 +132,7 @@ fn every_parameter_of_every_model_has_a_right_gradient() -> Result<()> {
             let y = model.forward(&ids, &mask)?;
             (&y * normal(3, y.dims(), DType::F64)?)?.sum_all()
         };
-        let gradients = checked_gradients(&model.label, &model.store, N_ENTRIES, loss)?;
+        let gradients = checked_gradients(&model.label, &model.store, N_DIRECTIONS, loss)?;
         for fault in gradients.audit()? {
             // The bias of the keys shifts all scores of a row alike, so its gradient is zero.
             let excused = fault.name.ends_with("key.bias") && fault.kind == FaultKind::Zero;
