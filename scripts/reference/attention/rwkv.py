@@ -149,8 +149,31 @@ def wkv(writer, shapes):
     cases.bonuses()
 
 
+def np_of_tokens(x, keys):
+    """np_rwkv of the tokens of each example alone; zeros at padding."""
+    out = np.zeros(x["x"].shape, np.longdouble)
+    for example, at in enumerate(map(np.flatnonzero, keys)):
+        if at.size:
+            alone = np.ones((1, at.size), bool)
+            out[example, at] = np_rwkv(x["x"][example : example + 1, at], x, alone)[0]
+    return out
+
+
+def t_of_tokens(t, keys):
+    """t_rwkv of the tokens of each example alone; zeros at padding."""
+    outs = []
+    for x, of_example in zip(t["x"], keys):
+        at = torch.tensor(np.flatnonzero(of_example))
+        out = torch.zeros_like(x)
+        if at.numel():
+            alone = t_rwkv({**t, "x": x[at][None]}, torch.ones(1, at.numel(), dtype=torch.bool))[0]
+            out = out.index_copy(0, at, alone)
+        outs.append(out)
+    return torch.stack(outs)
+
+
 def rwkv_case(writer, shapes, name, t, keys, **meta):
-    """One case of the whole time mixing, with a width of 4. gout is 0 at padding."""
+    """One case of the whole time mixing, with a width of 4. out and gout are 0 at padding."""
     d = 4
     x = dict(
         x=writer.normal(shapes.B, t, d),
@@ -163,8 +186,8 @@ def rwkv_case(writer, shapes, name, t, keys, **meta):
         f"rwkv/{name}",
         "rwkv",
         x,
-        lambda x: (np_rwkv(x["x"], x, keys), {}),
-        lambda t, _: t_rwkv(t, tensor(keys)),
+        lambda x: (np_of_tokens(x, keys), {}),
+        lambda t, _: t_of_tokens(t, keys),
         recorded(shapes, t, keys),
         gout_keep=keys[:, :, None] * 1.0,
         causal=True,
@@ -177,7 +200,7 @@ def rwkv(writer, shapes):
     T = shapes.T
     rwkv_case(writer, shapes, "plain", T, shapes.all_keys(T), note="x before the first position is 0")
     rwkv_case(writer, shapes, "T1", 1, shapes.all_keys(1))
-    note = "padding counts as zeros where it is the input before, and is not read; gout is 0 there"
+    note = "padding is passed over; out and gout are 0 there"
     rwkv_case(writer, shapes, "pad", T, shapes.padded(T), note=note)
-    note = "time passes over padding; gout is 0 there"
+    note = "no time passes over padding; out and gout are 0 there"
     rwkv_case(writer, shapes, "pad_in_the_middle", T, shapes.padded_in_the_middle(T), note=note)

@@ -56,6 +56,7 @@ mod spec;
 pub mod stick_breaking;
 pub mod support;
 pub mod thresholded;
+mod tokens_first;
 pub mod top_k;
 
 use std::fmt;

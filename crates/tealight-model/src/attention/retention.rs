@@ -21,8 +21,8 @@
 //! θᵢ = base^(−2i/head_dim) and the pairs of its `layout`; otherwise they are not rotated. (torchscale always
 //! rotates, with θᵢ = 10000^(−i/(head_dim/2 − 1)).)
 //!
-//! Score biases are refused, as there is no softmax. Dropout acts on the gated context. Padded positions add
-//! nothing to S, but S decays there as everywhere.
+//! Score biases are refused, as there is no softmax. Dropout acts on the gated context. Padding is moved behind the
+//! tokens, so that S does not decay there.
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
@@ -34,6 +34,7 @@ use tealight_ops::retention::{self, retention};
 use super::decoding::refuse_score_bias;
 use super::onnx::{Layer, Output, heads};
 use super::projection::{self, Heads, Projection, merge_heads};
+use super::tokens_first::TokensFirst;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     DecodingState, Memory, RowSum,
@@ -44,7 +45,7 @@ use crate::layers::dropout::Dropout;
 use crate::layers::linear::{Bias, Linear};
 use crate::mask::Mask;
 use crate::mode::Mode;
-use crate::onnx_graph::{OnnxResult, Type, Value};
+use crate::onnx_graph::{OnnxResult, Value};
 
 /// ε of GroupNorm.
 const EPSILON: f64 = 1e-5;
@@ -92,9 +93,9 @@ impl AttentionKind for Config {
         let logs: Vec<f64> = gamma(layer.n_heads).iter().map(|gamma| gamma.ln()).collect();
         let logs = Tensor::new(logs, &Device::Cpu)?.reshape((layer.n_heads, 1, 1))?;
         let logs = at.derived(graph, "gamma.ln", &logs)?;
-        // γ^(n−m); the future is masked.
-        let past = graph.max(&graph.map("Neg", &sequence.distances()), &graph.int(0));
-        let decay = graph.exp(&graph.mul(&logs, &graph.cast(&past, Type::Float)));
+        // γ^(n−m), where n and m count tokens; the future is masked.
+        let past = graph.max(&sequence.tokens_between(), &graph.number(0.));
+        let decay = graph.exp(&graph.mul(&logs, &past));
         let weights = graph.mul(&scores, &decay);
         let weights = graph.select(&sequence.mask(None).allowed, &weights, &graph.number(0.));
         let context = graph.matmul(&weights, &qkv.value);
@@ -130,8 +131,17 @@ struct Retention {
 impl Attention for Retention {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
-        let [query, key, value] = self.project(input, 0)?; // (batch, n_heads, len, head_dim)
-        let context = retention(&query, &key, &value, &self.gamma, padding)?;
+        let qkv = self.project(input, 0)?; // (batch, n_heads, len, head_dim)
+        let retained = |[query, key, value]: &[Tensor; 3], padding| {
+            retention(query, key, value, &self.gamma, padding)
+        };
+        let context = match TokensFirst::of(padding)? {
+            None => retained(&qkv, padding)?,
+            Some(order) => {
+                let [query, key, value] = qkv.each_ref().map(|x| order.apply_to_heads(x));
+                order.undo_in_heads(&retained(&[query?, key?, value?], Some(order.padding()))?)?
+            }
+        };
         let context = self.dropout.forward(&self.gated(input.x, &context)?, input.mode)?;
         self.output.forward(&context)
     }
@@ -140,7 +150,16 @@ impl Attention for Retention {
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
         let [query, key, _value] = self.project(input, 0)?;
-        retention::reference::weights(&query, &key, &self.gamma, padding)
+        let weights = |query: &Tensor, key: &Tensor, padding| {
+            retention::reference::weights(query, key, &self.gamma, padding)
+        };
+        match TokensFirst::of(padding)? {
+            None => weights(&query, &key, padding),
+            Some(order) => {
+                let [query, key] = [query, key].map(|x| order.apply_to_heads(&x));
+                order.undo_in_maps(&weights(&query?, &key?, Some(order.padding()))?)
+            }
+        }
     }
 
     fn row_sum(&self) -> RowSum {

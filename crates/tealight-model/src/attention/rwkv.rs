@@ -21,8 +21,7 @@
 //! ranges (for μ that of the first layer), as channels have no order before training and a layer does not
 //! have its depth.
 //!
-//! Padding: x_{t−1} is zero where it is padding, x_t is used as it is. Padded positions are left out of the
-//! sums, but the sums decay there as everywhere.
+//! Padding is moved behind the tokens, so that it changes neither x_{t−1} nor the decay of the sums.
 //!
 //! The bias of W_k cancels in wkv; its gradient is zero. Dropout acts on the gated average.
 
@@ -36,6 +35,7 @@ use super::onnx::recurrence::{Recurrence, fading_mean};
 use super::onnx::{Layer, Output};
 use super::projection;
 use super::running_mean::RunningMean;
+use super::tokens_first::TokensFirst;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     DecodingState, Memory, Reads,
@@ -44,6 +44,7 @@ use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::Linear;
+use crate::mode::Mode;
 use crate::onnx_graph::{OnnxResult, Value};
 use crate::params::init::Initializer;
 
@@ -85,11 +86,13 @@ impl AttentionKind for Config {
 
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
         let (graph, sequence, at) = (layer.graph(), layer.sequence, &layer.at);
-        // x_{t−1}, zero where it is padding or before the first position
+        // The last token before each position, zero where there is none.
         let real = graph.unsqueeze(&sequence.real_keys(), &[2]);
-        let kept = graph.slice(&graph.mul(x, &real), 1, [0, -1, 1]);
-        let first = graph.scale(&graph.slice(x, 1, [0, 1, 1]), 0.);
-        let previous = graph.concat(&[&first, &kept], 1);
+        let zero = graph.scale(&graph.squeeze(&graph.slice(x, 1, [0, 1, 1]), &[1]), 0.);
+        let previous = graph.scan([&zero], [x, &real], |[last], [x, real]| {
+            let change = graph.mul(&graph.sub(&x, &last), &real);
+            ([graph.add(&last, &change)], last)
+        });
         let shift = |name: &str| -> Result<Value> {
             let at = at.at(name);
             let change = graph.mul(&graph.sub(x, &previous), &at.constant(graph, "mix")?);
@@ -148,21 +151,26 @@ impl Attention for Rwkv {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let x = input.source(Reads::Past)?;
         let padding = input.mask.padding_only()?;
-        let previous = shifted(&without_padding(x, padding)?)?; // x_{t−1}
-        let (key, value) = (self.key.forward(x, &previous)?, self.value.forward(x, &previous)?);
-        let context = wkv(&key, &value, &self.log_w.exp()?, &self.bonus, padding)?;
-        let gate = sigmoid(&self.receptance.forward(x, &previous)?)?;
-        let context = self.dropout.forward(&(gate * context)?, input.mode)?;
-        self.output.forward(&context)
+        match TokensFirst::of(padding)? {
+            None => self.mixed(x, padding, input.mode),
+            Some(order) => {
+                order.undo(&self.mixed(&order.apply(x)?, Some(order.padding()), input.mode)?)
+            }
+        }
     }
 
     /// The weights of wkv, one map for each channel.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let x = input.source(Reads::Past)?;
         let padding = input.mask.padding_only()?;
-        let previous = shifted(&without_padding(x, padding)?)?; // x_{t−1}
-        let key = self.key.forward(x, &previous)?;
-        wkv::reference::weights(&key, &self.log_w.exp()?, &self.bonus, padding)
+        let weights = |x: &Tensor, padding| {
+            let key = self.key.forward(x, &shifted(x)?)?;
+            wkv::reference::weights(&key, &self.log_w.exp()?, &self.bonus, padding)
+        };
+        match TokensFirst::of(padding)? {
+            None => weights(x, padding),
+            Some(order) => order.undo_in_maps(&weights(&order.apply(x)?, Some(order.padding()))?),
+        }
     }
 
     fn decoding_state<'a>(&'a self, _memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
@@ -170,11 +178,15 @@ impl Attention for Rwkv {
     }
 }
 
-/// `x (batch, len, d_model)` with padded positions set to zero.
-fn without_padding(x: &Tensor, key_padding_mask: Option<&Tensor>) -> Result<Tensor> {
-    let Some(mask) = key_padding_mask else { return Ok(x.clone()) };
-    let mask = mask.unsqueeze(2)?.broadcast_as(x.shape())?;
-    mask.where_cond(&x.zeros_like()?, x)
+impl Rwkv {
+    /// The output of the layer: `x (batch, len, d_model)`, `padding (batch, len)` at the end, 1 = padding.
+    fn mixed(&self, x: &Tensor, padding: Option<&Tensor>, mode: Mode) -> Result<Tensor> {
+        let previous = shifted(x)?; // x_{t−1}
+        let (key, value) = (self.key.forward(x, &previous)?, self.value.forward(x, &previous)?);
+        let context = wkv(&key, &value, &self.log_w.exp()?, &self.bonus, padding)?;
+        let gate = sigmoid(&self.receptance.forward(x, &previous)?)?;
+        self.output.forward(&self.dropout.forward(&(gate * context)?, mode)?)
+    }
 }
 
 /// `x (batch, len, d_model)` moved one position to the right, with zeros at the first.
@@ -242,11 +254,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_input_moves_by_one_position_and_padding_is_zeros() -> Result<()> {
+    fn the_input_moves_by_one_position() -> Result<()> {
         let x = Tensor::new(&[[[1_f32], [2.], [3.]], [[4.], [5.], [6.]]], &Device::Cpu)?;
-        let mask = Tensor::new(&[[0_u8, 1, 0], [0, 0, 0]], &Device::Cpu)?;
-        let before = shifted(&without_padding(&x, Some(&mask))?)?;
-        assert_eq!(before.flatten_all()?.to_vec1::<f32>()?, [0., 1., 0., 0., 4., 5.]);
+        assert_eq!(shifted(&x)?.flatten_all()?.to_vec1::<f32>()?, [0., 1., 2., 0., 4., 5.]);
         let single = shifted(&x.narrow(1, 0, 1)?)?;
         assert_eq!(single.flatten_all()?.to_vec1::<f32>()?, [0., 0.]);
         Ok(())

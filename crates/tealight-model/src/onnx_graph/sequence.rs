@@ -87,6 +87,14 @@ impl<'a> Sequence<'a> {
         self.distances.borrow_mut().get_or_insert_with(compute).clone()
     }
 
+    /// The tokens between key j and query i, the one at i counted: `(batch, 1, q_len, kv_len)` of floats.
+    pub(crate) fn tokens_between(&self) -> Value {
+        let graph = self.graph;
+        let keys = graph.cumulative(&self.real_keys(), 1);
+        let queries = graph.gather(&keys, &self.queries, 1);
+        graph.sub(&graph.unsqueeze(&queries, &[1, 3]), &graph.unsqueeze(&keys, &[1, 2]))
+    }
+
     /// 1 at keys that are no padding, else 0: `(batch, kv_len)` of floats.
     pub(crate) fn real_keys(&self) -> Value {
         self.graph.cast(&self.real, Type::Float)

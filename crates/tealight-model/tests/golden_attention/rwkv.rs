@@ -22,15 +22,18 @@ pub(crate) fn check_wkv(case: &Case<'_>) -> Result<()> {
     })
 }
 
-/// The layer, with the gradients of its parameters.
+/// The layer, with the gradients of its parameters. The record has zeros at padding.
 pub(crate) fn check(case: &Case<'_>) -> Result<()> {
-    let mask = layer::layer_mask(case, &Mask::from_case(case)?)?;
+    let recorded = Mask::from_case(case)?;
+    let mask = layer::layer_mask(case, &recorded)?;
     case.compare_with_gradients(|x| {
         let (_batch, len, d_model) = x["x"].dims3()?;
         let sizes = Sizes { d_model, n_heads: 1, head_dim: d_model, q_len: len, kv_len: len };
         let config = AttentionConfig::Rwkv(rwkv::Config {});
         let layer = layer::build(&config, case.dtype, Reads::Past, sizes, parameters(x))?;
-        layer.forward(&AttentionInput::new(&x["x"], &mask, Mode::Eval))
+        let y = layer.forward(&AttentionInput::new(&x["x"], &mask, Mode::Eval))?;
+        let Some(padding) = recorded.padding() else { return Ok(y) };
+        padding.unsqueeze(2)?.broadcast_as(y.shape())?.where_cond(&y.zeros_like()?, &y)
     })
 }
 

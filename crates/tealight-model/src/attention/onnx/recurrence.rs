@@ -21,7 +21,7 @@ pub(crate) struct Recurrence<'a> {
 /// The largest exponent, numerator and denominator, `(batch, width)` each.
 type State = [Value; 3];
 
-/// y `(batch, len, width)`; zeros where nothing is read. Padding adds nothing.
+/// y `(batch, len, width)`; zeros where nothing is read. Padding adds nothing, and nothing fades there.
 pub(crate) fn fading_mean(sequence: &Sequence<'_>, recurrence: &Recurrence<'_>) -> Value {
     let graph = sequence.graph;
     let Recurrence { key, value, decay, bonus } = *recurrence;
@@ -37,7 +37,8 @@ pub(crate) fn fading_mean(sequence: &Sequence<'_>, recurrence: &Recurrence<'_>) 
         let [_largest, numerator, denominator] = merged(graph, &past, &new(shifted(&key, bonus)));
         let y = graph.div(&numerator, &graph.nonzero(&denominator));
         let [largest, numerator, denominator] = past;
-        let largest = decay.map_or(largest.clone(), |decay| graph.sub(&largest, decay));
+        let fade = |decay| graph.sub(&largest, &graph.mul(decay, &real));
+        let largest = decay.map_or(largest.clone(), fade);
         (merged(graph, &[largest, numerator, denominator], &new(key)), y)
     })
 }
