@@ -60,7 +60,7 @@ pub mod patches;
 pub mod position;
 pub mod transformer;
 
-pub use attention::{Attention, AttentionInput, AttentionSpec, LayerPlace, Memory, Reads};
+pub use attention::{Attention, AttentionInput, AttentionSpec, LayerPlace, Memory, Outputs, Reads};
 pub use choice::{Choice, Kind, describe, names};
 pub use config::ModelConfig;
 pub use error::{BuildError, BuildResult, ConfigFault};

@@ -69,6 +69,8 @@ fn settings_of_recurrences_out_of_range_are_refused_by_key() {
         ("kind = 'kda'\nlower_bound = 0.5", "lower_bound"),
         ("kind = 'gla'\nexpand_k = nan", "expand_k"),
         ("kind = 'mamba2'\nd_state = 0", "d_state"),
+        ("kind = 'linear'\nfeature_dim = 16", "feature_dim"),
+        ("kind = 'linear'\nfeature_map = 'taylor'\nfeature_dim = 0", "feature_dim"),
         ("kind = 'mamba2'\nn_groups = 4", "n_groups"),
         ("kind = 'rwkv7'\ndecay_rank = 0", "decay_rank"),
     ] {

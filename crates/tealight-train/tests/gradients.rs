@@ -35,7 +35,7 @@ impl ForAnyTask for Audit {
         let named = variables.iter().map(|(name, variable)| (name.as_str(), variable.as_tensor()));
         let gradients = backward(&loss.sum, named)?;
         assert!(gradients.norm()?.is_finite());
-        Ok(audit(&gradients, &config.training.gradient_audit_exceptions)?)
+        Ok(audit(&gradients, &config.gradient_audit_exceptions())?)
     }
 }
 

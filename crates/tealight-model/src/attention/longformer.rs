@@ -23,7 +23,9 @@ use tealight_ops::dropout::Draw;
 use super::bigbird::pattern;
 use super::projection::{self, Heads, Projection, concat_heads};
 use super::reduces_to::ReducesTo;
-use super::{Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention};
+use super::{
+    Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, Outputs,
+};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
@@ -85,6 +87,15 @@ impl AttentionKind for Config {
                 flops: 2. * d_heads * d_model * (2. * len + n_global),
                 activations: 4. * d_heads * len,
             }
+    }
+
+    /// The first position is global, if one is.
+    fn idle(&self, outputs: Outputs) -> &'static [&'static str] {
+        match (outputs, self.n_global) {
+            (Outputs::First, 1..) => &["query.*", "key.*", "value.*"],
+            (Outputs::AfterFirst, 1) => &["global.*"],
+            (Outputs::First | Outputs::AfterFirst, _) => &[],
+        }
     }
 
     fn reduces_to(&self, len: usize) -> Option<ReducesTo> {

@@ -191,6 +191,11 @@ impl AttentionConfig {
         Some(format!("`{key}.{setting}` {effect}, so \"{}\" is {instead} here", self.kind()))
     }
 
+    /// Patterns of the names of parameters that do not act on these `outputs`.
+    pub fn idle(&self, outputs: Outputs) -> &'static [&'static str] {
+        self.settings().idle(outputs)
+    }
+
     /// The number of heads of keys and values, if it is set; else it is that of queries.
     pub fn n_kv_heads(&self) -> Option<usize> {
         self.settings().n_kv_heads()
@@ -228,6 +233,11 @@ pub trait AttentionKind: fmt::Debug {
     /// Whether padding at the end of a sequence leaves its other positions as they are without it.
     fn ignores_padding(&self) -> bool {
         true
+    }
+
+    /// Patterns of the names of parameters that do not act on these `outputs`.
+    fn idle(&self, _outputs: Outputs) -> &'static [&'static str] {
+        &[]
     }
 
     /// The number of heads of keys and values, if it is set; else it is that of queries.
@@ -268,6 +278,15 @@ impl std::ops::Add for AttentionCost {
             activations: self.activations + other.activations,
         }
     }
+}
+
+/// The outputs of a layer that a loss depends on, if not on all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outputs {
+    /// That of the first position.
+    First,
+    /// Those of all positions but the first.
+    AfterFirst,
 }
 
 /// A built attention layer of any kind.

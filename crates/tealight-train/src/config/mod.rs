@@ -20,6 +20,7 @@ use std::path::{PathBuf, absolute};
 use candle_core::{DType, Device};
 use serde::{Deserialize, Serialize};
 use tealight_model::describe::{Described, Field, Shape};
+use tealight_model::stack::StackSpec;
 use tealight_model::{Activations, ModelConfig, names};
 use tealight_ops::ProductPrecision;
 
@@ -303,6 +304,21 @@ impl RunConfig {
     /// The configuration in `source`. The error about a key that stands at a wrong place names its place.
     pub fn from_source(source: &ConfigSource) -> Result<Self, ConfigError> {
         source.deserialize_with(|key| reference::similar_keys(key).into_iter().next())
+    }
+
+    /// Patterns of the names of parameters whose gradient may be missing or zero: those of
+    /// `training.gradient_audit_exceptions` and, where the loss does not depend on all outputs of the last layer, those of
+    /// its attention that act on no other.
+    pub fn gradient_audit_exceptions(&self) -> Vec<String> {
+        let mut exceptions = self.training.gradient_audit_exceptions.clone();
+        let stack = StackSpec::single(&self.model, 0);
+        if let Some(last) = stack.n_layers.checked_sub(1)
+            && let Some(outputs) = self.task.settings().outputs()
+        {
+            let idle = stack.attention_of(last).0.idle(outputs).iter();
+            exceptions.extend(idle.map(|name| format!("layer.{last}.attention.{name}")));
+        }
+        exceptions
     }
 
     /// Makes paths absolute, so that a run can be resumed from another directory.

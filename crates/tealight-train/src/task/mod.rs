@@ -37,7 +37,9 @@ use std::path::Path;
 use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
-use tealight_model::{Mode, ModelConfig, ModelSpec, ParamStore, Reads, SpecRecord, choice};
+use tealight_model::{
+    Mode, ModelConfig, ModelSpec, Outputs, ParamStore, Reads, SpecRecord, choice,
+};
 
 use crate::data::DataFile;
 pub use crate::data::Split;
@@ -131,6 +133,11 @@ pub trait TaskSettings: fmt::Debug {
 
     /// Replaces the data by those in `data`.
     fn test_on(&mut self, data: &Path) -> Result<()>;
+
+    /// The outputs of the last layer that the loss depends on; `None`: all.
+    fn outputs(&self) -> Option<Outputs> {
+        None
+    }
 
     /// The languages of texts that Tealight generates, as ISO 639 abbreviates them; none for other data.
     fn languages(&self) -> Vec<&'static str> {

@@ -40,7 +40,7 @@ impl<T: Task> Session<T> {
     /// Checks that every parameter has a gradient, and counts them.
     fn check_gradients(&self) -> Result<usize> {
         let Pass { gradients, .. } = self.first_pass()?;
-        audit(&gradients, &self.config.training.gradient_audit_exceptions)?;
+        audit(&gradients, &self.config.gradient_audit_exceptions())?;
         Ok(gradients.iter().count())
     }
 

@@ -71,7 +71,7 @@ pub(crate) fn train_step<T: Task>(
     let loss = measures.read_mean("loss")?;
     let training = &session.config.training;
     if session.progress.step == 0 && loss.is_some_and(f64::is_finite) {
-        audit(&session.shards.complete(&gradients)?, &training.gradient_audit_exceptions)
+        audit(&session.shards.complete(&gradients)?, &session.config.gradient_audit_exceptions())
             .map_err(|error| session.ranks.as_shared_failure(error))?;
     }
 

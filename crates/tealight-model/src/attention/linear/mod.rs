@@ -49,8 +49,9 @@ settings! {
     pub struct Config {
         /// φ
         pub feature_map: Features = Features::Elu,
-        /// Features of queries and keys in each head under `feature_map = "taylor"`; the squares of the state.
-        pub feature_dim: usize = 16,
+        /// Channels of queries and keys in each head under `feature_map = "taylor"`, which makes features of their pairs;
+        /// 16 when absent.
+        pub feature_dim: Option<usize> = None,
     }
 }
 
@@ -69,15 +70,22 @@ impl AttentionKind for Config {
         spec.refuse_rotary("linear", "its features would not stay positive")?;
         spec.refuse_score_bias("linear", "it forms no scores")?;
         spec.refuse_segments("linear", "all its queries read one sum over the keys")?;
-        match self.feature_map {
-            Features::Elu => Ok(Box::new(LinearAttention::build(Elu, spec, vb)?)),
-            Features::Taylor => Ok(Box::new(taylor::build(self.feature_dim, spec, vb)?)),
+        match (self.feature_map, self.feature_dim) {
+            (Features::Elu, None) => Ok(Box::new(LinearAttention::build(Elu, spec, vb)?)),
+            (Features::Elu, Some(n)) => {
+                let rule = format!("= {n} has no meaning under `feature_map` = \"elu\"");
+                Err(spec.invalid("feature_dim", &rule))
+            }
+            (Features::Taylor, n) => {
+                Ok(Box::new(taylor::build(n.unwrap_or(taylor::FEATURE_DIM), spec, vb)?))
+            }
         }
     }
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
         if self.feature_map == Features::Taylor {
-            return taylor::cost(self.feature_dim, spec, [q_len, kv_len]);
+            let feature_dim = self.feature_dim.unwrap_or(taylor::FEATURE_DIM);
+            return taylor::cost(feature_dim, spec, [q_len, kv_len]);
         }
         let numbers = spec.d_heads() as f64 * (q_len + kv_len) as f64;
         let features = AttentionCost {

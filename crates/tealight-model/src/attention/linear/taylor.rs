@@ -32,6 +32,9 @@ use crate::layers::linear::{Bias, Linear};
 /// Positions of a chunk.
 const CHUNK: usize = 128;
 
+/// D unless it is set.
+pub(super) const FEATURE_DIM: usize = 16;
+
 /// The layer with `feature_dim` features of queries and keys in each head.
 pub(super) fn build(
     feature_dim: usize,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tealight_model::models::read_out::ReadOut;
 use tealight_model::names::Named as _;
-use tealight_model::{ModelSpec, SpecRecord, names};
+use tealight_model::{ModelSpec, Outputs, SpecRecord, names};
 
 use super::file::{Examples, Fields, Wanted, read};
 use super::loss::{ClassWeights, LossConfig};
@@ -204,6 +204,10 @@ impl TaskSettings for Config {
 
     fn next_command(&self, run: &Path) -> String {
         format!("tealight classify {} \"…\"", run.display())
+    }
+
+    fn outputs(&self) -> Option<Outputs> {
+        (self.read_out == ReadOut::Cls).then_some(Outputs::First)
     }
 
     fn pipeline(&self) -> Option<&'static str> {

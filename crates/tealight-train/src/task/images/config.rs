@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tealight_model::models::read_out::ReadOut;
-use tealight_model::{ModelSpec, SpecRecord};
+use tealight_model::{ModelSpec, Outputs, SpecRecord};
 
 use crate::checks::{at_most, check, positive};
 use crate::data::images::augment;
@@ -112,6 +112,10 @@ impl TaskSettings for Config {
 
     fn next_command(&self, run: &Path) -> String {
         format!("tealight classify {} picture.png", run.display())
+    }
+
+    fn outputs(&self) -> Option<Outputs> {
+        (self.read_out == ReadOut::Cls).then_some(Outputs::First)
     }
 
     fn pipeline(&self) -> Option<&'static str> {

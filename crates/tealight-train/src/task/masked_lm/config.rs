@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use tealight_model::Outputs;
+
 use crate::checks::{MAX_SIZE, at_most};
 use crate::data::text::corpus::CorpusConfig;
 use crate::data::text::masking;
@@ -59,6 +61,11 @@ impl TaskSettings for Config {
 
     fn next_command(&self, run: &Path) -> String {
         format!("tealight fill-mask {} \"… [MASK] …\"", run.display())
+    }
+
+    /// The first token is a special one, which is never masked.
+    fn outputs(&self) -> Option<Outputs> {
+        Some(Outputs::AfterFirst)
     }
 
     fn pipeline(&self) -> Option<&'static str> {
