@@ -30,6 +30,7 @@ SMALL = {
     "masked_lm": [*DIARY, "task.n_validation=16", "training.batch_size=4"],
     "listops": ["task.n_train=400", "task.n_validation=20", "task.n_test=20", "task.max_length=150",
                 "task.min_length=20", "training.batch_size=4"],
+    "atlas": ["task.n_validation=20", "task.n_test=20", "training.batch_size=4"],
     "seq2seq": ["task.n_validation=32", "training.batch_size=8"],
     "weather": [],
     "classify": [],

@@ -62,6 +62,13 @@ fn shrunk(config: &RunConfig) -> RunConfig {
             }
         }
         TaskConfig::ListOps(listops) => short(listops),
+        TaskConfig::Recall(_) | TaskConfig::Copying(_) => config.training.batch_size = 4,
+        TaskConfig::StateTracking(tracking) => {
+            tracking.seq_len = 8;
+            config.training.batch_size = 4;
+        }
+        // Two sequences may begin alike, and one goes on otherwise.
+        TaskConfig::MarkovIcl(_) => config.training.batch_size = 1,
         TaskConfig::Classify(classify) => classify.label_smoothing = 0.,
         TaskConfig::Images(images) => {
             images.label_smoothing = 0.;

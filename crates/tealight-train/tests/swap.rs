@@ -83,6 +83,7 @@ fn every_attention_in_every_configuration_trains_or_is_refused_by_name() -> Resu
         }
     }
     let n_places: usize = originals.iter().map(|(_, config)| places(config).len()).sum();
-    assert!(2 * n_trained > n_places * AttentionConfig::KINDS.len(), "most are refused");
+    // Half of the kinds cannot rotate, or cannot be causal, as many configurations ask for.
+    assert!(5 * n_trained > 2 * n_places * AttentionConfig::KINDS.len(), "too many are refused");
     Ok(())
 }

@@ -25,6 +25,14 @@ macro_rules! shipped {
 }
 
 shipped! {
+    "atlas/copy"
+    "atlas/markov_1"
+    "atlas/markov_2"
+    "atlas/mod_3"
+    "atlas/parity"
+    "atlas/recall"
+    "atlas/s3_swaps"
+    "atlas/selective"
     "causal_lm/shakespeare_cpu"
     "causal_lm/shakespeare_gpu"
     "causal_lm/shakespeare_nanogpt"

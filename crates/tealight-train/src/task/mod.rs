@@ -13,18 +13,23 @@ mod calibration;
 pub mod causal_lm;
 pub mod classify;
 pub(crate) mod context;
+pub mod copying;
+pub mod drawn;
 pub mod evaluate;
 mod illustration;
 pub mod images;
 pub mod listops;
+pub mod markov_icl;
 pub mod masked_lm;
 pub(crate) mod metrics;
+pub mod recall;
 pub mod report;
 mod rows;
 pub mod sample;
 mod scores;
 pub mod seq2seq;
 pub(crate) mod settings;
+pub mod state_tracking;
 pub mod table;
 mod text;
 mod thresholds;
@@ -114,6 +119,14 @@ tasks! {
     "classify" => Classify(classify::Config),
     /// Tell the class of a picture: class folders, archives, MNIST, CIFAR, drawn shapes.
     "images" => Images(images::Config),
+    /// Tell which value stood behind a key, among many.
+    "recall" => Recall(recall::Config),
+    /// Predict a Markov chain that is new in every example.
+    "markov_icl" => MarkovIcl(markov_icl::Config),
+    /// Track a state: the product of all group elements read so far.
+    "state_tracking" => StateTracking(state_tracking::Config),
+    /// Write the symbols of the input again: forwards, backwards, or those among blanks.
+    "copying" => Copying(copying::Config),
 }
 
 /// The settings of a task: what can be asked before any data are read.

@@ -110,7 +110,11 @@ fn read(path: &Path, root: &Path, overrides: &[String]) -> Result<RunConfig> {
             stand_in(&mut task.corpus);
             None
         }
-        TaskConfig::ListOps(_) => None,
+        TaskConfig::ListOps(_)
+        | TaskConfig::Recall(_)
+        | TaskConfig::MarkovIcl(_)
+        | TaskConfig::StateTracking(_)
+        | TaskConfig::Copying(_) => None,
         TaskConfig::Classify(classify) => Some(&mut classify.data.path),
         TaskConfig::Images(images) => pictures_of(images),
     };

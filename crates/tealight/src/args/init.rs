@@ -20,7 +20,8 @@ The sizes suit the data, and this machine trains them in about a quarter of an h
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Init {
-    /// A task (weather, seq2seq, listops, masked_lm, causal_lm, classify, images), or a shipped configuration
+    /// A task (weather, seq2seq, listops, masked_lm, causal_lm, classify, images, recall, markov_icl, state_tracking,
+    /// copying), or a shipped configuration
     #[arg(value_name = "TASK|NAME", required_unless_present = "list")]
     pub(crate) what: Option<String>,
     /// The file or folder with your data

@@ -154,6 +154,10 @@ fn example(task: &str) -> Option<&'static str> {
         "listops" => Some("listops/small"),
         "masked_lm" => Some("masked_lm/diary"),
         "images" => Some("images/shapes"),
+        "recall" => Some("atlas/recall"),
+        "markov_icl" => Some("atlas/markov_1"),
+        "state_tracking" => Some("atlas/parity"),
+        "copying" => Some("atlas/copy"),
         _ => None,
     }
 }
@@ -182,7 +186,8 @@ mod tests {
     /// A new task is added to [`starter`] and to [`example`], or here.
     #[test]
     fn each_task_is_started_or_known_to_be_left_out() {
-        const NEED_NO_DATA: [&str; 1] = ["listops"];
+        const NEED_NO_DATA: [&str; 5] =
+            ["listops", "recall", "markov_icl", "state_tracking", "copying"];
         const NEED_DATA: [&str; 2] = ["causal_lm", "classify"];
         for kind in TaskConfig::KINDS {
             let name = kind.name;

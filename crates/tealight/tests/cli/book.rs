@@ -211,6 +211,11 @@ fn the_pages_of_pairs_classes_and_pictures_do_what_they_say() -> Result {
 }
 
 #[test]
+fn the_pages_of_tasks_that_draw_their_examples_do_what_they_say() -> Result {
+    do_as_told(&["tasks/recall", "tasks/markov_icl", "tasks/state_tracking", "tasks/copying"])
+}
+
+#[test]
 fn every_page_of_the_book_with_commands_is_run() -> Result {
     let source = include_str!("book.rs");
     for page in markdown(BOOK)? {

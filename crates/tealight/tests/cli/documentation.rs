@@ -73,7 +73,7 @@ fn the_mistake_of_the_readme_looks_like_that() -> Result {
 
 #[test]
 fn every_configuration_can_be_built_and_inspected() -> Result {
-    for directory in ["weather", "seq2seq", "listops", "classify", "masked_lm"] {
+    for directory in ["weather", "seq2seq", "listops", "classify", "masked_lm", "atlas"] {
         for entry in fs::read_dir(repository().join("configs").join(directory))? {
             let file = entry?.path().display().to_string();
             let folder = Folder::new()?;

@@ -152,7 +152,8 @@ fn a_shipped_configuration_is_written_as_it_is() -> Result {
     assert!(schema.starts_with("#:schema "), "{schema}");
     assert_eq!(folder.read("dotmod.toml")?, copy);
     assert_eq!(folder.succeed(&["init", "weather/dotmod", "-o", "-"])?.stdout, copy);
-    for task in ["weather", "seq2seq", "listops", "masked_lm", "images"] {
+    let drawn = ["recall", "markov_icl", "state_tracking", "copying"];
+    for task in ["weather", "seq2seq", "listops", "masked_lm", "images"].into_iter().chain(drawn) {
         folder.succeed(&["init", task])?;
         folder.succeed(&["train", &format!("{task}.toml"), "--dry-run"])?;
     }

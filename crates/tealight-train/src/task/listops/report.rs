@@ -10,6 +10,7 @@ use super::generator::Part;
 use super::{Config, ListOps, logits};
 use crate::error::Result;
 use crate::inference::probabilities;
+use crate::task::batch::likeliest;
 use crate::task::report::Report;
 use crate::task::report::reference::Predictor;
 use crate::task::table::{Table, thousands};
@@ -99,7 +100,7 @@ impl ListOps {
             let rows = probabilities(&logits(model, &self.batch_of(chunk)?, Mode::Eval)?)?; // (batch, 10)
             answers.extend(rows.iter().zip(chunk).map(|(row, one)| {
                 let p = row[usize::from(one.value)];
-                Answer { is_right: row.iter().all(|&other| other <= p), nll: -p.ln() }
+                Answer { is_right: likeliest(row) == usize::from(one.value), nll: -p.ln() }
             }));
         }
         Ok(answers)

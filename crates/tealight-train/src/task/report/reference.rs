@@ -11,8 +11,12 @@ use serde_json::Value;
 /// of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Predictor {
-    /// A baseline: the most frequent answer in training.
+    /// A baseline: all answers are as likely.
+    Chance,
+    /// A baseline: the most frequent answer in training, or by the rule that draws the data.
     Majority,
+    /// A baseline: the most frequent value of the example, whatever its key.
+    Unbound,
     /// A baseline: the mean number in training.
     Mean,
     /// A baseline: the most frequent answer in training under the same outermost operation.
@@ -25,6 +29,8 @@ pub enum Predictor {
     Model,
     /// A baseline: the frequencies of the tokens.
     Unigram,
+    /// A baseline: what followed the last tokens before.
+    Bigram,
     /// A baseline: always the most frequent token.
     Commonest,
     /// The limit: the true distribution.
@@ -32,13 +38,16 @@ pub enum Predictor {
 }
 
 /// Each predictor, the start of its names in JSON, if they have a common one, and its name in charts and pages.
-const PREDICTORS: [(Predictor, Option<&str>, &str); 9] = [
+const PREDICTORS: [(Predictor, Option<&str>, &str); 12] = [
+    (Predictor::Chance, Some("chance_"), "chance"),
     (Predictor::Majority, Some("majority_"), "majority"),
+    (Predictor::Unbound, Some("unbound_"), "most frequent value"),
     (Predictor::Mean, None, "mean"),
     (Predictor::RootOperator, Some("root_operator_"), "root operator"),
     (Predictor::Linear, Some("linear_"), "linear"),
     (Predictor::Lookup, Some("lookup_"), "lookup table"),
     (Predictor::Unigram, Some("unigram_"), "token frequencies"),
+    (Predictor::Bigram, Some("bigram_"), "pairs of tokens"),
     (Predictor::Commonest, None, "commonest token"),
     (Predictor::Bayes, Some("bayes_"), "Bayes limit"),
     // The last, because every name begins so.
