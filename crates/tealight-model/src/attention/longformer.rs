@@ -5,7 +5,7 @@
 //! a global query reads all keys                                                       with Q_g, K_g, V_g
 //! ```
 //!
-//! Here the first `n_global` positions are global; the paper chooses them by task, such as the [CLS] of a classifier. The maps of
+//! Here the first `n_global` positions are global; the paper chooses them by task, such as the `[CLS]` of a classifier. The maps of
 //! global queries begin with values of their own (the paper's begin equal to the others). `attention_window` of
 //! `transformers` is 2·window. Dilation is left out. Without global positions it is [`local`](super::local) with a window of
 //! `window` + 1.

@@ -8,7 +8,7 @@
 //! the same in each row, also of causal attention, and at all lengths. The paper needs LayerScale or a norm behind the
 //! attention for stable training, which a block with post-norm has; here neither is part of the layer.
 //!
-//! Cost: O(T²·d_model) time; memory as in [`dense`](super::dense).
+//! Cost: O(T²·d_model) time; memory as in [`super::dense`].
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;

@@ -6,7 +6,7 @@
 //!   ── maps ── strength β, decay α ──────────────────┴─ gated delta rule ── norm ── gate ── W_o
 //! ```
 //!
-//! A kind says what the rule gets ([`Recurrent::inputs`]) and what becomes of its outputs ([`Recurrent::output`]). The
+//! A kind says what the rule gets (`Recurrent::inputs`) and what becomes of its outputs (`Recurrent::output`). The
 //! rest follows: training, the weights, decoding with a state of constant size.
 
 pub(super) mod convolution;
