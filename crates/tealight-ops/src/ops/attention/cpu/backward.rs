@@ -87,12 +87,12 @@ fn sink_gradient<T: Lanes>(
         |head| {
             let mut gradient = 0.;
             for example in 0..batch {
-                let [output, dout] =
+                let [output, of_output] =
                     [&results.output, &results.gradient].map(|x| x.matrix(example, head));
                 let rows = &results.rows[(example * n_heads + head) * q_len..][..q_len];
                 for (i, row) in rows.iter().enumerate() {
                     let mut delta = 0.;
-                    for (&o, &g) in output.row(i).iter().zip(dout.row(i)) {
+                    for (&o, &g) in output.row(i).iter().zip(of_output.row(i)) {
                         delta += o.widen() * g.widen();
                     }
                     // A row that reads nothing has a scale of 0, and its exponential may be infinite.
