@@ -144,12 +144,7 @@ impl Source for Copying {
 
     /// Which answer it is.
     fn places(&self) -> (&'static str, Vec<[usize; 2]>) {
-        let most = self.0.length[1];
-        let lasts =
-            std::iter::successors(Some(4), |last| Some(last * 2)).take_while(|&last| last < most);
-        let lasts: Vec<usize> = lasts.chain([most]).collect();
-        let firsts = [1].into_iter().chain(lasts.iter().map(|last| last + 1));
-        ("answer", firsts.zip(lasts.clone()).map(|(first, last)| [first, last]).collect())
+        ("answer", drawn::doubling(4, self.0.length[1]))
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -161,11 +156,14 @@ impl Source for Copying {
         let chance = [("accuracy", 1. / n_symbols), ("nll", n_symbols.ln())];
         let mut references = vec![Reference::new(Predictor::Chance, "chance", chance)];
         if self.0.mode != Mode::Selective {
-            let accuracy = drawn::share(examples, |one| self.looked_up(one, 2));
-            let n_labels = |one: &Example| one.labelled().count();
-            let exact =
-                examples.iter().filter(|one| self.looked_up(one, 2) == n_labels(one)).count();
-            let exact = exact as f64 / examples.len().max(1) as f64;
+            let found: Vec<[usize; 2]> = examples
+                .iter()
+                .map(|one| [self.looked_up(one, 2), one.labelled().count()])
+                .collect();
+            let [right, n] = found.iter().fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
+            let exact = found.iter().filter(|[right, n]| right == n).count();
+            let accuracy = right as f64 / n.max(1) as f64;
+            let exact = exact as f64 / found.len().max(1) as f64;
             let scores = [("accuracy", accuracy), ("exact_match", exact)];
             references.push(Reference::new(Predictor::Bigram, "2-gram", scores));
         }

@@ -29,7 +29,7 @@ use tealight_ops::rng::Stream;
 pub(super) use example::choose;
 pub use example::{Example, Part};
 pub use scores::Scores;
-pub(super) use source::{Column, share};
+pub(super) use source::{Column, doubling, share};
 pub use source::{Reference, Source};
 
 use crate::checks::{at_most, check};

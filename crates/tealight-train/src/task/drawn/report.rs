@@ -4,11 +4,12 @@ use serde_json::{Map, Value, json};
 use tealight_model::models::forecaster::Forecaster;
 
 use super::example::Example;
-use super::scores::{Bin, Scores};
+use super::scores::Scores;
 use super::source::Source;
 use super::{DrawnTask, Reference};
 use crate::error::Result;
 use crate::task::report::Report;
+use crate::task::report::bins::table;
 use crate::task::table::{Table, thousands};
 
 /// Scores on the test part and on each test, or on the examples of a file.
@@ -22,8 +23,8 @@ pub(super) fn report(task: &DrawnTask, model: &Forecaster) -> Result<Report> {
         report.row(predictor, name, scores);
     }
     report.value("n_test", examples.len());
-    report.value("accuracy_standard_error", scores.standard_error());
     let error = scores.standard_error();
+    report.value("accuracy_standard_error", error);
     let n = thousands(examples.len() as u64);
     report.footnote =
         format!("over {n} test examples; standard error of the transformer's accuracy {error:.4}");
@@ -56,12 +57,7 @@ fn all(source: &dyn Source, scores: &Scores) -> Vec<(&'static str, f64)> {
 fn add_bins(report: &mut Report, source: &dyn Source, scores: &Scores) {
     let (heading, ranges) = source.places();
     let bins = scores.bins(ranges);
-    let mut table = Table::new([heading, "labels", "accuracy"]);
-    for Bin { from, to, n, accuracy } in &bins {
-        let range = if from == to { from.to_string() } else { format!("{from}–{to}") };
-        table.row([range, thousands(*n as u64), format!("{accuracy:.4}")]);
-    }
-    report.section(&table);
+    report.section(&table(heading, "labels", &bins));
     report.value(&format!("by_{heading}"), bins);
 }
 

@@ -1,8 +1,7 @@
 //! What a model's answers to examples are worth.
 
-use serde::Serialize;
-
 use super::example::Example;
+use crate::task::report::bins::{Bin, bins};
 
 /// The answer of a model to one label.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,16 +19,6 @@ struct Answer {
 pub struct Scores {
     /// For each example, those to its labels.
     examples: Vec<Vec<Answer>>,
-}
-
-/// The share of right answers among those whose places are in a range.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Bin {
-    pub(super) from: usize,
-    pub(super) to: usize,
-    /// Labels.
-    pub(super) n: usize,
-    pub(super) accuracy: f64,
 }
 
 impl Scores {
@@ -50,7 +39,7 @@ impl Scores {
         self.examples.push(answers.collect());
     }
 
-    fn answers(&self) -> impl Iterator<Item = &Answer> {
+    fn answers(&self) -> impl Iterator<Item = &Answer> + Clone {
         self.examples.iter().flatten()
     }
 
@@ -106,18 +95,7 @@ impl Scores {
 
     /// The accuracy in each range of places that holds a label.
     pub(super) fn bins(&self, ranges: impl IntoIterator<Item = [usize; 2]>) -> Vec<Bin> {
-        let bin = |[from, to]: [usize; 2]| {
-            let inside = self.answers().filter(|answer| (from..=to).contains(&answer.place));
-            let (n, right) = inside
-                .fold((0, 0), |(n, right), answer| (n + 1, right + usize::from(answer.is_right)));
-            (n > 0).then(|| Bin { from, to, n, accuracy: right as f64 / n as f64 })
-        };
-        ranges.into_iter().filter_map(bin).collect()
-    }
-
-    /// The accuracy where the places are in a range; 0 if none is.
-    pub fn accuracy_in(&self, range: [usize; 2]) -> f64 {
-        self.bins([range]).first().map_or(0., |bin| bin.accuracy)
+        bins(&self.answers().map(|answer| (answer.place, answer.is_right)), ranges)
     }
 }
 
@@ -151,7 +129,6 @@ mod tests {
         assert_eq!(scores.accuracy(), 0.75);
         assert_eq!(scores.exact_match(), 0.5);
         assert_eq!(scores.by_place(1), [0.5, 1., 1.]);
-        assert_eq!(scores.accuracy_in([2, 9]), 1.);
         assert_eq!(scores.bins([[1, 1], [2, 3], [8, 9]]).len(), 2);
         let expected =
             (2. * 2_f64.ln() + (1. + (-3_f64).exp()).ln() + (1. + (-4_f64).exp()).ln()) / 4.;

@@ -77,6 +77,14 @@ impl Reference {
     }
 }
 
+/// Ranges from 1 to `last` that end at `first_end`, at twice as much, and so on.
+pub(in crate::task) fn doubling(first_end: usize, last: usize) -> Vec<[usize; 2]> {
+    let ends = std::iter::successors(Some(first_end), |end| end.checked_mul(2));
+    let ends: Vec<usize> = ends.take_while(|&end| end < last).chain([last]).collect();
+    let starts = [1].into_iter().chain(ends.iter().map(|end| end + 1));
+    starts.zip(&ends).map(|(start, &end)| [start, end]).collect()
+}
+
 /// The share of the labels of `examples` that `right` says are right.
 pub(in crate::task) fn share<'a>(
     examples: &'a [Example],

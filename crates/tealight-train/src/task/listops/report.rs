@@ -1,7 +1,6 @@
 //! The accuracy of the values that a model predicts for expressions, beside baselines that know at most the outermost
 //! operation.
 
-use serde::Serialize;
 use tealight_model::Mode;
 use tealight_model::models::forecaster::Forecaster;
 
@@ -12,22 +11,14 @@ use crate::error::Result;
 use crate::inference::probabilities;
 use crate::task::batch::likeliest;
 use crate::task::report::Report;
+use crate::task::report::bins::{bins, table};
 use crate::task::report::reference::Predictor;
-use crate::task::table::{Table, thousands};
+use crate::task::table::thousands;
 
 /// Training expressions from which the baselines are computed.
 const N_COUNTED: usize = 10_000;
 /// Ranges of lengths in the report.
 const N_RANGES: usize = 5;
-
-/// The accuracy on the expressions whose depth or length is in a range.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Bin {
-    from: usize,
-    to: usize,
-    n: usize,
-    accuracy: f64,
-}
 
 /// Scores on the test part, or on the expressions of a file. The baselines are fitted to training expressions.
 pub(super) fn report(task: &ListOps, model: &Forecaster) -> Result<Report> {
@@ -51,13 +42,14 @@ pub(super) fn report(task: &ListOps, model: &Forecaster) -> Result<Report> {
         [("accuracy", share(expressions.iter().filter(|one| guess(one) == one.value).count()))]
     };
     let by_root = right(&|one| by_root[one.root as usize]);
-    let bins = |measure: fn(&Expression) -> usize, ranges: &[(usize, usize)]| {
-        bins(expressions.iter().map(measure).zip(&answers), ranges)
+    let by = |measure: fn(&Expression) -> usize, ranges: Vec<[usize; 2]>| {
+        let right = answers.iter().map(|answer| answer.is_right);
+        bins(&expressions.iter().map(measure).zip(right), ranges)
     };
     let deepest = expressions.iter().map(|one| one.depth).max().unwrap_or(0);
-    let depths: Vec<_> = (1..=deepest).map(|depth| (depth, depth)).collect();
-    let by_depth = bins(|one| one.depth, &depths);
-    let by_length = bins(|one| one.tokens.len(), &lengths);
+    let depths: Vec<_> = (1..=deepest).map(|depth| [depth, depth]).collect();
+    let by_depth = by(|one| one.depth, depths);
+    let by_length = by(|one| one.tokens.len(), lengths);
 
     let mut report = Report::new(&[("accuracy", "accuracy"), ("nll", "NLL")]);
     report.model([("accuracy", accuracy), ("nll", nll)]);
@@ -68,23 +60,13 @@ pub(super) fn report(task: &ListOps, model: &Forecaster) -> Result<Report> {
     for (name, heading, bins) in
         [("by_depth", "depth", by_depth), ("by_length", "tokens", by_length)]
     {
-        report.section(&table(heading, &bins));
+        report.section(&table(heading, "expressions", &bins));
         report.value(name, bins);
     }
     let n = thousands(n_test as u64);
     report.footnote =
         format!("over {n} test expressions; standard error of the transformer {error:.4}");
     Ok(report)
-}
-
-/// A row for each depth, or range of lengths.
-fn table(heading: &str, bins: &[Bin]) -> Table {
-    let mut table = Table::new([heading, "expressions", "accuracy"]);
-    for Bin { from, to, n, accuracy } in bins {
-        let range = if from == to { from.to_string() } else { format!("{from}–{to}") };
-        table.row([range, thousands(*n as u64), format!("{accuracy:.4}")]);
-    }
-    table
 }
 
 /// The prediction for an expression.
@@ -123,26 +105,11 @@ fn most(counts: &[usize; N_CLASSES]) -> u8 {
 }
 
 /// `N_RANGES` ranges of about the same width, or fewer, from `least` to `greatest`.
-fn ranges(least: usize, greatest: usize) -> Vec<(usize, usize)> {
+fn ranges(least: usize, greatest: usize) -> Vec<[usize; 2]> {
     let n = greatest - least + 1;
     let edge = |i: usize| least + i * n / N_RANGES;
     let ranges = (0..N_RANGES).map(|i| (edge(i), edge(i + 1)));
-    ranges.filter(|(from, past)| from < past).map(|(from, past)| (from, past - 1)).collect()
-}
-
-/// The accuracy for each range with an expression.
-fn bins<'a>(
-    answers: impl Iterator<Item = (usize, &'a Answer)>,
-    ranges: &[(usize, usize)],
-) -> Vec<Bin> {
-    let answers: Vec<(usize, &Answer)> = answers.collect();
-    let bin = |&(from, to): &(usize, usize)| {
-        let inside = answers.iter().filter(|(measure, _)| (from..=to).contains(measure));
-        let inside: Vec<bool> = inside.map(|(_, answer)| answer.is_right).collect();
-        let (n, n_right) = (inside.len(), inside.iter().filter(|is_right| **is_right).count());
-        (n > 0).then(|| Bin { from, to, n, accuracy: n_right as f64 / n as f64 })
-    };
-    ranges.iter().filter_map(bin).collect()
+    ranges.filter(|(from, past)| from < past).map(|(from, past)| [from, past - 1]).collect()
 }
 
 #[cfg(test)]
@@ -151,22 +118,10 @@ mod tests {
 
     #[test]
     fn ranges_cover_all_lengths_once() {
-        assert_eq!(ranges(4, 6), [(4, 4), (5, 5), (6, 6)]);
+        assert_eq!(ranges(4, 6), [[4, 4], [5, 5], [6, 6]]);
         let ranges = ranges(501, 1999);
-        assert_eq!((ranges.len(), ranges[0].0, ranges[4].1), (5, 501, 1999));
-        assert!(ranges.windows(2).all(|pair| pair[0].1 + 1 == pair[1].0));
-    }
-
-    #[test]
-    fn bins_hold_what_falls_into_them() {
-        let answer = |is_right| Answer { is_right, nll: 0. };
-        let answers = [answer(true), answer(false), answer(true)];
-        let bins = bins([1, 1, 7].into_iter().zip(&answers), &[(1, 3), (4, 6), (7, 9)]);
-        let expected = [
-            Bin { from: 1, to: 3, n: 2, accuracy: 0.5 },
-            Bin { from: 7, to: 9, n: 1, accuracy: 1. },
-        ];
-        assert_eq!(bins, expected);
+        assert_eq!((ranges.len(), ranges[0][0], ranges[4][1]), (5, 501, 1999));
+        assert!(ranges.windows(2).all(|pair| pair[0][1] + 1 == pair[1][0]));
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub use config::{Config, Test};
 
 use crate::error::Result;
 use crate::task::context::TaskContext;
-use crate::task::drawn::{Column, DrawnTask, Example, Reference, Source};
+use crate::task::drawn::{Column, DrawnTask, Example, Reference, Source, doubling};
 use crate::task::report::Predictor;
 use crate::task::{TaskKind, TaskSettings};
 
@@ -152,12 +152,7 @@ impl Source for Markov {
     }
 
     fn places(&self) -> (&'static str, Vec<[usize; 2]>) {
-        let len = self.0.seq_len;
-        let lasts =
-            std::iter::successors(Some(8), |last| Some(last * 2)).take_while(|&last| last < len);
-        let lasts: Vec<usize> = lasts.chain([len]).collect();
-        let firsts = [1].into_iter().chain(lasts.iter().map(|last| last + 1));
-        ("position", firsts.zip(lasts.clone()).map(|(first, last)| [first, last]).collect())
+        ("position", doubling(8, self.0.seq_len))
     }
 
     fn columns(&self) -> &'static [Column] {

@@ -15,6 +15,7 @@
 //! Rows are shown in the order of [`Predictor`]; JSON has the order in which a task adds its values. `report.json` has
 //! no format version: a name in it says whose score of which metric it is ([`Predictor::of_key`]), in all runs.
 
+pub(super) mod bins;
 pub(super) mod classes;
 pub(super) mod reference;
 

@@ -28,7 +28,7 @@ pub use group::Generators;
 
 use crate::error::Result;
 use crate::task::context::TaskContext;
-use crate::task::drawn::{Column, DrawnTask, Example, Reference, Scores, Source};
+use crate::task::drawn::{Column, DrawnTask, Example, Reference, Scores, Source, doubling};
 use crate::task::report::Predictor;
 use crate::task::{TaskKind, TaskSettings};
 use group::Group;
@@ -138,11 +138,7 @@ impl Source for Tracking {
     }
 
     fn places(&self) -> (&'static str, Vec<[usize; 2]>) {
-        let edges = std::iter::successors(Some(32), |edge| Some(edge * 2));
-        let edges: Vec<usize> = edges.take_while(|&edge| edge < self.seq_len).collect();
-        let firsts = [1].into_iter().chain(edges.iter().map(|edge| edge + 1));
-        let lasts = edges.iter().copied().chain([self.seq_len]);
-        ("position", firsts.zip(lasts).map(|(first, last)| [first, last]).collect())
+        ("position", doubling(32, self.seq_len))
     }
 
     fn columns(&self) -> &'static [Column] {
