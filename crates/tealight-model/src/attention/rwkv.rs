@@ -86,7 +86,7 @@ impl AttentionKind for Config {
 
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
         let (graph, sequence, at) = (layer.graph(), layer.sequence, &layer.at);
-        // The last token before each position, zero where there is none.
+        // x_{t−1}: the token before each position, padding skipped; the first token has zeros.
         let real = graph.unsqueeze(&sequence.real_keys(), &[2]);
         let zero = graph.scale(&graph.squeeze(&graph.slice(x, 1, [0, 1, 1]), &[1]), 0.);
         let previous = graph.scan([&zero], [x, &real], |[last], [x, real]| {

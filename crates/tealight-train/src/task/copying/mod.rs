@@ -28,7 +28,7 @@ use crate::task::drawn::{self, Column, DrawnTask, Example, Reference, Source};
 use crate::task::report::Predictor;
 use crate::task::{TaskKind, TaskSettings};
 
-/// A place without data, and what stands behind an example.
+/// The blank symbol: it marks places without data, and fills an example up to its length.
 const BLANK: u32 = 0;
 /// The separator, and the answer mark.
 const MARK: u32 = 1;

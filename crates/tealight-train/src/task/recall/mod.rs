@@ -5,8 +5,9 @@
 //! label                     v2   v7              only where a key is asked for
 //! ```
 //!
-//! The pairs come first, then slots of which some hold a key again; the label of its last symbol is the first symbol of
-//! its value, and the value is fed back symbol by symbol. All keys of an example differ, values are independent.
+//! The pairs come first. Some of the slots behind them repeat a key. The label at the last symbol of that key is the first
+//! symbol of its value, and the model is given each symbol of the value after it was asked for it. All keys of an example
+//! differ; values are independent.
 //!
 //! **The limit** is 1: the answer stands in the input. Without binding values to keys the best answer is the most frequent
 //! value of the example (`unbound`). A state of b bits behind the context answers N questions on V values with an accuracy
