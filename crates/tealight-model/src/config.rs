@@ -233,6 +233,17 @@ impl ModelConfig {
 
     /// What settings do not do on sequences of at most `len` positions: kinds of attention that are another one.
     pub fn notes(&self, len: usize) -> Vec<String> {
+        let mut notes = Vec::new();
+        for note in self.attentions().filter_map(|(key, attention)| attention.note(&key, len)) {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+        notes
+    }
+
+    /// The settings of all kinds of attention in the model, each with the key of its table.
+    pub fn attentions(&self) -> impl Iterator<Item = (String, &AttentionConfig)> {
         let stack = (0..self.layers.len().max(1)).map(|i| {
             let has_own = self.layer(i).is_some_and(|layer| layer.attention.is_some());
             let key = if has_own {
@@ -248,13 +259,12 @@ impl ModelConfig {
         ];
         let others =
             others.into_iter().filter_map(|(key, own)| Some((key.to_owned(), own.as_ref()?)));
-        let mut notes = Vec::new();
-        for note in stack.chain(others).filter_map(|(key, attention)| attention.note(&key, len)) {
-            if !notes.contains(&note) {
-                notes.push(note);
-            }
-        }
-        notes
+        stack.chain(others)
+    }
+
+    /// How many positions back the output of a causal stack depends on its input at most; `None`: on all of them.
+    pub fn reach(&self) -> Option<usize> {
+        (0..self.n_layers).map(|i| self.attention_of(i).reach()).sum()
     }
 
     /// The length that all sequences must be padded to; `None`: any length will do.
@@ -379,6 +389,7 @@ impl ModelConfig {
             bias: self.linear_bias(),
             position: AttentionNeeds::Nothing,
             packed: false,
+            conv_size: 0,
             layer: place,
             init,
             key,

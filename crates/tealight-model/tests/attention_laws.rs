@@ -13,7 +13,7 @@ use candle_core::{DType, Result, Tensor};
 use common::{normal, values};
 use differences::checked_gradients;
 use serde::{Deserialize, Serialize};
-use tealight_model::attention::recurrent::state::State;
+use tealight_model::attention::state::State;
 use tealight_model::attention::{AttentionConfig, AttentionCost, RowSum, decoding};
 use tealight_model::init::InitConfig;
 use tealight_model::position::{AttentionNeeds, PositionConfig, PositionSpec, ScoreBias};
@@ -47,6 +47,24 @@ const VARIANTS: &[&str] = &[
     "kind = \"deltanet\"\nconv_size = 0",
     "kind = \"mamba2\"\nn_groups = 3",
     "kind = \"kda\"\nlower_bound = -5.0",
+    "kind = \"softmax\"\nconv_size = 4",
+    "kind = \"local\"\nwindow = 3\nconv_size = 2",
+    "kind = \"aft_simple\"\nconv_size = 4",
+    "kind = \"aft_full\"\nconv_size = 3",
+    "kind = \"linear\"\nconv_size = 4",
+    "kind = \"retention\"\nconv_size = 4",
+    "kind = \"rwkv\"\nconv_size = 4",
+    "kind = \"hgrn2\"\nconv_size = 1",
+    "kind = \"rwkv7\"\nconv_size = 4",
+    "kind = \"forgetting\"\npro = true\nconv_size = 3",
+    "kind = \"differential\"\nconv_size = 2",
+    "kind = \"mla\"\nconv_size = 3",
+    "kind = \"path\"\nconv_size = 2",
+    "kind = \"log_linear\"\nconv_size = 2",
+    "kind = \"linear\"\nfeature_map = \"taylor\"\nfeature_dim = 3\nconv_size = 2",
+    "kind = \"gla\"\nconv_size = 2",
+    "kind = \"lightning\"\nconv_size = 2",
+    "kind = \"sparsemax\"\nconv_size = 2",
     "kind = \"rwkv7\"\ndecay_rank = 3\nrate_rank = 2\ngate_rank = 5",
 ];
 /// In the middle of a stack, because constants and bounds of some kinds depend on the depth.
@@ -176,6 +194,7 @@ impl Layer {
             bias: Bias::With,
             position: position.needs(),
             packed: false,
+            conv_size: 0,
             layer: PLACE,
             init: &init,
             key: "model.attention",
@@ -184,7 +203,9 @@ impl Layer {
         // A layer that accepts the bias of a position encoding accepts any additive mask.
         let biased = AttentionSpec { position: AttentionNeeds::ScoreBias, ..spec.clone() };
         let other = ParamStore::new(17, dtype, device());
-        let takes_attn_mask = config.build(&biased, &other.trainable()).is_ok();
+        // A convolution reads a key that an additive mask drops.
+        let takes_attn_mask =
+            config.conv_size() == 0 && config.build(&biased, &other.trainable()).is_ok();
         let packed = AttentionSpec { packed: true, ..spec.clone() };
         let takes_segments = match config.build(&packed, &other.trainable().pp("packed")) {
             Ok(_) => reads != Reads::Memory,

@@ -86,6 +86,7 @@ impl Case {
             bias: Bias::With,
             position: AttentionNeeds::Nothing,
             packed: false,
+            conv_size: 0,
             layer: LayerPlace::ONLY,
             init: &init,
             key: "model.attention",

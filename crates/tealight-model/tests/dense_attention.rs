@@ -30,12 +30,17 @@ const N_HEADS: usize = 3;
 /// Every kind with `score`, at settings that keep a few of seven keys.
 fn configs(score: Score) -> Vec<AttentionConfig> {
     let thresholded = |rule, threshold| {
-        AttentionConfig::Thresholded(thresholded::Config { threshold, rule, score })
+        AttentionConfig::Thresholded(thresholded::Config {
+            threshold,
+            rule,
+            score,
+            ..Default::default()
+        })
     };
     vec![
-        AttentionConfig::Sparsemax(sparsemax::Config { score }),
-        AttentionConfig::Entmax15(entmax15::Config { score }),
-        AttentionConfig::TopK(top_k::Config { k: 3, score }),
+        AttentionConfig::Sparsemax(sparsemax::Config { score, ..Default::default() }),
+        AttentionConfig::Entmax15(entmax15::Config { score, ..Default::default() }),
+        AttentionConfig::TopK(top_k::Config { k: 3, score, ..Default::default() }),
         thresholded(Rule::CutRenormalized, 0.14),
         thresholded(Rule::Cut, 0.14),
         thresholded(Rule::ScoreCut, score_threshold(score)),
@@ -72,6 +77,7 @@ fn build(
         bias: Bias::With,
         position,
         packed: false,
+        conv_size: 0,
         layer: LayerPlace::ONLY,
         init: &init,
         key: "model.attention",
@@ -154,7 +160,7 @@ fn no_query_reads_more_than_k_keys() -> Result<()> {
     let (x, mask, mode) = (states(0)?, Mask::none(), Mode::Eval);
     for k in 1..=LEN {
         let (config, store) =
-            (AttentionConfig::TopK(top_k::Config { k, score: Score::ScaledDot }), store());
+            (AttentionConfig::TopK(top_k::Config { k, ..Default::default() }), store());
         let attention = built(&config, Reads::Everything, &store)?;
         let weights = attention.weights(&AttentionInput::new(&x, &mask, mode))?;
         let n_read = weights.gt(0.)?.to_dtype(DType::F64)?.sum(D::Minus1)?;
@@ -167,9 +173,14 @@ fn no_query_reads_more_than_k_keys() -> Result<()> {
 fn settings_out_of_range_are_refused_by_key() {
     let thresholded = |rule, threshold| {
         let score = Score::ScaledDot;
-        AttentionConfig::Thresholded(thresholded::Config { threshold, rule, score })
+        AttentionConfig::Thresholded(thresholded::Config {
+            threshold,
+            rule,
+            score,
+            ..Default::default()
+        })
     };
-    let no_key = AttentionConfig::TopK(top_k::Config { k: 0, score: Score::ScaledDot });
+    let no_key = AttentionConfig::TopK(top_k::Config { k: 0, ..Default::default() });
     for (config, setting) in [
         (no_key, "k"),
         (thresholded(Rule::CutRenormalized, -0.1), "threshold"),
@@ -207,7 +218,7 @@ fn rotary_positions_are_refused_for_scores_that_are_not_dot_products() -> Result
     let rotary = PositionConfig::default_of("rotary").expect("a kind");
     let rotary = rotary.build(&spec, &store().trainable()).map_err(candle_core::Error::wrap)?;
     for &score in Score::ALL {
-        let config = AttentionConfig::Sparsemax(sparsemax::Config { score });
+        let config = AttentionConfig::Sparsemax(sparsemax::Config { score, ..Default::default() });
         match build(&config, Reads::Everything, rotary.needs(), &store()) {
             Ok(_) => assert!(matches!(score, Score::ScaledDot | Score::Dot)),
             Err(BuildError::Config(fault)) => {

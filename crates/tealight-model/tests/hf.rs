@@ -164,7 +164,8 @@ fn inexpressible_models_are_refused_with_all_keys() {
     let mlp = MlpConfig { activation: Activation::Relu, d_ff: None };
     let shift = learned::Config { offset: 1, ..learned::Config::default() };
     let without = LmHeadConfig { transform: false, bias: false, ..LmHeadConfig::default() };
-    let changed: [(ModelConfig, &[&str]); 12] = [
+    let convolved = softmax::Config { conv_size: 4, ..Default::default() };
+    let changed: [(ModelConfig, &[&str]); 13] = [
         (ModelConfig { attention: attention("aft_full"), ..bert() }, &["model.attention.kind"]),
         (
             ModelConfig { attention: AttentionConfig::Softmax(heads), ..bert() },
@@ -191,6 +192,10 @@ fn inexpressible_models_are_refused_with_all_keys() {
         (
             ModelConfig { feed_forward: FeedForwardConfig::Mlp(mlp), ..bert() },
             &["model.lm_head.activation", "model.feed_forward.activation"],
+        ),
+        (
+            ModelConfig { attention: AttentionConfig::Softmax(convolved), ..bert() },
+            &["model.attention.conv_size"],
         ),
         (ModelConfig { bias: false, ..bert() }, &["model.bias"]),
         (ModelConfig { residual: false, ..bert() }, &["model.residual"]),

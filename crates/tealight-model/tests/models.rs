@@ -333,6 +333,7 @@ fn a_memory_is_given_exactly_where_one_is_read() -> Result<()> {
                 bias: Bias::With,
                 position: AttentionNeeds::Nothing,
                 packed: false,
+                conv_size: 0,
                 layer: LayerPlace::ONLY,
                 init: &init,
                 key: "model.attention",

@@ -38,6 +38,7 @@ fn spec() -> AttentionSpec<'static> {
         bias: Bias::With,
         position: AttentionNeeds::Nothing,
         packed: false,
+        conv_size: 0,
         layer: LayerPlace::ONLY,
         init: &Initializer::FAN_IN,
         key: "model.attention",

@@ -83,7 +83,8 @@ fn settings_of_recurrences_out_of_range_are_refused_by_key() {
 #[test]
 fn counts_out_of_range_are_refused_by_key() {
     for n_random_features in [0, 65_537] {
-        let features = performer::Config { n_random_features, orthogonal: true };
+        let features =
+            performer::Config { n_random_features, orthogonal: true, ..Default::default() };
         let attention = AttentionConfig::Performer(features);
         let config = ModelConfig { attention, ..config("performer") };
         assert_eq!(refused(&config), ["model.attention.n_random_features"]);

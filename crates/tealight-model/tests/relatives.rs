@@ -67,6 +67,7 @@ fn built(
         bias: Bias::Without,
         position: AttentionNeeds::Nothing,
         packed: false,
+        conv_size: 0,
         layer: LayerPlace::ONLY,
         init: &init,
         key: "model.attention",

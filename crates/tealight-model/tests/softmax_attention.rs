@@ -72,6 +72,7 @@ fn build(
         bias: Bias::With,
         position,
         packed: false,
+        conv_size: 0,
         layer: LayerPlace::ONLY,
         init: &init,
         key: "model.attention",

@@ -45,6 +45,8 @@ settings! {
         pub kernel_size: usize = 11,
         /// Where the filter lies. The paper centres it; a causal layer uses all of its taps only under `left`.
         pub alignment: Alignment = Alignment::Centred,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -81,9 +83,13 @@ impl AttentionKind for Config {
         gate::cost(spec, spec.n_heads, [q_len, kv_len]) + core
     }
 
+    fn conv_size(&self) -> usize {
+        self.conv_size
+    }
+
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
         let (graph, sequence, at) = (layer.graph(), layer.sequence, &layer.at);
-        let Self { kernel_size, alignment } = *self;
+        let Self { kernel_size, alignment, .. } = *self;
         let filter = reparametrised(at.tensor("w")?, at.tensor("gamma")?, at.tensor("beta")?)?;
         let filter = at.derived(graph, "filter", &filter)?; // (n_heads, kernel_size)
         let origin = match alignment {
@@ -173,6 +179,7 @@ mod tests {
             bias: Bias::With,
             position,
             packed: false,
+            conv_size: 0,
             layer: LayerPlace::ONLY,
             init: &Initializer::FAN_IN,
             key: "model.attention",
@@ -192,7 +199,7 @@ mod tests {
             (conv(1), "`model.attention.kernel_size` = 1 must be odd and at least 3"),
             (conv(4), "`model.attention.kernel_size` = 4 must be odd and at least 3"),
             (
-                AttentionConfig::AftLocal(aft_local::Config { window: 0 }),
+                AttentionConfig::AftLocal(aft_local::Config { window: 0, ..Default::default() }),
                 "`model.attention.window` = 0 must be positive",
             ),
             (

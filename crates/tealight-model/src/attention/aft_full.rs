@@ -36,6 +36,8 @@ settings! {
         pub factorised: bool = true,
         /// The number of columns of u and v; the paper's is 128. Without effect unless `factorised`.
         pub rank: usize = 128,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -74,14 +76,16 @@ impl AttentionKind for Config {
         gate::cost(spec, spec.d_model, [q_len, kv_len]) + core
     }
 
+    fn conv_size(&self) -> usize {
+        self.conv_size
+    }
+
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
         let (graph, sequence, at) = (layer.graph(), layer.sequence, &layer.at);
         let rows = |name, positions| -> Result<Value> {
             Ok(graph.gather(&at.constant(graph, name)?, positions, 0))
         };
-        // The rank is that of the parameters.
-        let Self { factorised, rank: _ } = *self;
-        let w = if factorised {
+        let w = if self.factorised {
             let v = rows("v", &sequence.keys)?;
             graph.matmul(&rows("u", &sequence.queries)?, &graph.transpose(&v, [1, 0]))
         } else {

@@ -31,6 +31,8 @@ settings! {
     pub struct Config {
         /// s in the paper: pairs of positions with |t − t'| < window have a learnt bias.
         pub window: usize = 32,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -70,6 +72,10 @@ impl AttentionKind for Config {
         let effect = format!("= {} gives each pair of all {len} positions a bias", self.window);
         let full = ReducesTo { setting: "window", effect, instead: "AFT-full with a full w" };
         (self.window >= len).then_some(full)
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {

@@ -19,6 +19,8 @@ use super::gate::{self, Gate};
 use super::onnx::recurrence::{Recurrence, fading_mean};
 use super::onnx::{self, Layer, Output};
 use super::running_mean::RunningMean;
+use super::short_convolution::Before;
+use super::state::State;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     DecodingState, Memory, Reads,
@@ -30,7 +32,10 @@ use crate::onnx_graph::{OnnxResult, Value};
 
 settings! {
     /// `[model.attention] kind = "aft_simple"`
-    pub struct Config {}
+    pub struct Config {
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
+    }
 }
 
 impl AttentionKind for Config {
@@ -48,6 +53,10 @@ impl AttentionKind for Config {
             activations: 2. * read,
         };
         gate::cost(spec, spec.d_model, [q_len, kv_len]) + core
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
@@ -91,12 +100,18 @@ impl Attention for AftSimple {
         let of_memory = match (self.gate.maps.reads, memory) {
             (Reads::Past, None) => None,
             (Reads::Memory, Some(Memory { states, mask })) => {
-                let [key, value] = self.gate.maps.keys_and_values(states)?;
+                let before = &mut Before::whole(mask);
+                let [key, value] = self.gate.maps.keys_and_values(states, before)?;
                 Some(aft::aft_simple(&key, &value, mask.padding_only()?, Reach::Everything)?)
             }
             _ => return Ok(None),
         };
-        Ok(Some(Box::new(Decoding { gate: &self.gate, of_memory, past: None })))
+        Ok(Some(Box::new(Decoding {
+            gate: &self.gate,
+            of_memory,
+            sums: None,
+            past: State::default(),
+        })))
     }
 }
 
@@ -106,7 +121,10 @@ struct Decoding<'a> {
     gate: &'a Gate,
     /// `(batch, 1, d_model)`: the mean over the memory in cross-attention, which all positions read.
     of_memory: Option<Tensor>,
-    past: Option<RunningMean>,
+    /// The sums over the past.
+    sums: Option<RunningMean>,
+    /// What the convolutions behind the maps still read.
+    past: State,
 }
 
 impl DecodingState for Decoding<'_> {
@@ -116,12 +134,13 @@ impl DecodingState for Decoding<'_> {
             Some(context) => context.clone(),
             None => self.read_past(x)?,
         };
-        self.gate.output(&self.gate.maps.queries(x)?, &context, Mode::Eval)
+        let query = self.gate.maps.queries(x, &mut Before::after(&mut self.past))?;
+        self.gate.output(&query, &context, Mode::Eval)
     }
 
     fn kept(&mut self) -> Vec<&mut Tensor> {
-        let past = self.past.iter_mut().flat_map(RunningMean::tensors_mut);
-        self.of_memory.iter_mut().chain(past).collect()
+        let sums = self.sums.iter_mut().flat_map(RunningMean::tensors_mut);
+        self.of_memory.iter_mut().chain(sums).chain(self.past.tensors_mut()).collect()
     }
 }
 
@@ -129,16 +148,17 @@ impl Decoding<'_> {
     /// The means at the new positions, each of which is added to the past before it is read.
     fn read_past(&mut self, x: &Tensor) -> Result<Tensor> {
         let (_batch, n_new, _d_model) = x.dims3()?;
-        let [keys, values] = self.gate.maps.keys_and_values(x)?;
+        let before = &mut Before::after(&mut self.past);
+        let [keys, values] = self.gate.maps.keys_and_values(x, before)?;
         let mut contexts = Vec::with_capacity(n_new);
         for t in 0..n_new {
             let new = RunningMean::from_value(&keys.narrow(1, t, 1)?, &values.narrow(1, t, 1)?)?;
-            let read = match &self.past {
+            let read = match &self.sums {
                 Some(past) => past.merged(&new)?,
                 None => new,
             };
             contexts.push(read.mean()?);
-            self.past = Some(read);
+            self.sums = Some(read);
         }
         Tensor::cat(&contexts, 1) // (batch, n_new, d_model)
     }

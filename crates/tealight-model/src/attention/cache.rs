@@ -8,6 +8,8 @@
 use candle_core::{D, Result, Tensor};
 
 use super::decoding::select_each;
+use super::short_convolution::Before;
+use super::state::State;
 use super::{BoxState, DecodingState, Memory, Reads};
 use crate::mask::Mask;
 use crate::mode::Mode;
@@ -22,17 +24,13 @@ pub(super) trait CachedLayer: std::fmt::Debug + Send + Sync {
         None
     }
 
-    /// The queries of `x (batch, q_len, d_model)`, whose first position is `start`.
-    fn queries(&self, x: &Tensor, start: usize) -> Result<Tensor>;
+    /// The queries of `x (batch, q_len, d_model)`, whose first position is `start`. Of the positions before it, they and
+    /// [`Self::cached`] have what is in `before`.
+    fn queries(&self, x: &Tensor, start: usize, before: &mut Before<'_>) -> Result<Tensor>;
 
     /// What queries read of `source (batch, len, d_model)`, whose first position is `start`: tensors `(batch, len, ..)`.
-    /// `carried` is what it needs of the positions before `start` besides; empty if there are none.
-    fn cached(
-        &self,
-        source: &Tensor,
-        start: usize,
-        carried: &mut Vec<Tensor>,
-    ) -> Result<Vec<Tensor>>;
+    fn cached(&self, source: &Tensor, start: usize, before: &mut Before<'_>)
+    -> Result<Vec<Tensor>>;
 
     /// The attention without its maps → all heads concatenated, `(batch, q_len, width)`. The last query of a causal
     /// layer is at the last position of `cached`.
@@ -47,16 +45,16 @@ pub(super) fn decoding_state<'a>(
     layer: &'a dyn CachedLayer,
     memory: Option<Memory<'a>>,
 ) -> Result<Option<BoxState<'a>>> {
-    let mut carried = Vec::new();
+    let mut past = State::default();
     let (kept, memory_mask) = match (layer.reads(), memory) {
         (Reads::Past, None) => (Vec::new(), None),
         (Reads::Memory, Some(Memory { states, mask })) => {
             mask.refuse_segments()?;
-            (layer.cached(states, 0, &mut carried)?, Some(mask.clone()))
+            (layer.cached(states, 0, &mut Before::after(&mut past))?, Some(mask.clone()))
         }
         _ => return Ok(None),
     };
-    Ok(Some(Box::new(Cache { layer, kept, carried, memory_mask, n_read: 0 })))
+    Ok(Some(Box::new(Cache { layer, kept, past, memory_mask, n_read: 0 })))
 }
 
 #[derive(Debug)]
@@ -64,8 +62,8 @@ struct Cache<'a> {
     layer: &'a dyn CachedLayer,
     /// What queries read of each position, `(batch, kv_len, ..)`; empty before the first.
     kept: Vec<Tensor>,
-    /// What the next position needs besides.
-    carried: Vec<Tensor>,
+    /// What the maps of the next position need of the past besides.
+    past: State,
     /// The mask on the memory in cross-attention, where `kept` is computed once from the memory. `None` in
     /// self-attention, where each step appends its keys and values to `kept`.
     memory_mask: Option<Mask>,
@@ -76,7 +74,7 @@ struct Cache<'a> {
 impl DecodingState for Cache<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         let (_batch, n_new, _d_model) = x.dims3()?;
-        let query = self.layer.queries(x, self.n_read)?;
+        let query = self.layer.queries(x, self.n_read, &mut Before::after(&mut self.past))?;
         if self.memory_mask.is_none() {
             self.extend(x)?;
         }
@@ -91,7 +89,7 @@ impl DecodingState for Cache<'_> {
     }
 
     fn kept(&mut self) -> Vec<&mut Tensor> {
-        self.kept.iter_mut().chain(&mut self.carried).collect()
+        self.kept.iter_mut().chain(self.past.tensors_mut()).collect()
     }
 
     fn select(&mut self, rows: &Tensor) -> Result<()> {
@@ -106,7 +104,7 @@ impl DecodingState for Cache<'_> {
 impl Cache<'_> {
     /// Adds what queries read of `x`.
     fn extend(&mut self, x: &Tensor) -> Result<()> {
-        let new = self.layer.cached(x, self.n_read, &mut self.carried)?;
+        let new = self.layer.cached(x, self.n_read, &mut Before::after(&mut self.past))?;
         let kept = std::mem::take(&mut self.kept);
         self.kept = if kept.is_empty() {
             new

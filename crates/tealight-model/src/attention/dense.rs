@@ -26,6 +26,7 @@ use super::parts::Parts;
 use super::projection::{self, Heads, Projection, merge_heads, repeat_heads};
 use super::reduces_to::ReducesTo;
 use super::score::{Score, ScoreFunction};
+use super::short_convolution::Before;
 use super::sink::Sink;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
@@ -57,6 +58,11 @@ pub(super) trait DenseKind: fmt::Debug + Clone + Send + Sync + 'static {
         RowSum::One
     }
 
+    /// As [`AttentionKind::conv_size`].
+    fn conv_size(&self) -> usize {
+        0
+    }
+
     /// As [`AttentionKind::reduces_to`].
     fn reduces_to(&self, _len: usize) -> Option<ReducesTo> {
         None
@@ -77,6 +83,10 @@ impl<K: DenseKind> AttentionKind for K {
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
         projection::cost(spec, [q_len, kv_len]) + cost(spec, self.score(), [q_len, kv_len])
+    }
+
+    fn conv_size(&self) -> usize {
+        DenseKind::conv_size(self)
     }
 
     fn reduces_to(&self, len: usize) -> Option<ReducesTo> {
@@ -211,12 +221,17 @@ impl<K: DenseKind> CachedLayer for Dense<K> {
         self.projection.reads()
     }
 
-    fn queries(&self, x: &Tensor, start: usize) -> Result<Tensor> {
-        self.projection.queries(x, start)
+    fn queries(&self, x: &Tensor, start: usize, before: &mut Before<'_>) -> Result<Tensor> {
+        self.projection.queries(x, start, before)
     }
 
-    fn cached(&self, source: &Tensor, start: usize, _: &mut Vec<Tensor>) -> Result<Vec<Tensor>> {
-        let (key, value) = self.projection.keys_and_values(source, start)?;
+    fn cached(
+        &self,
+        source: &Tensor,
+        start: usize,
+        before: &mut Before<'_>,
+    ) -> Result<Vec<Tensor>> {
+        let (key, value) = self.projection.keys_and_values(source, start, before)?;
         Ok(vec![key, value])
     }
 

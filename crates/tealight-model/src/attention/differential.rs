@@ -26,6 +26,7 @@ use tealight_ops::reshape;
 
 use super::cache::{self, CachedLayer};
 use super::projection::{self, Maps, concat_heads};
+use super::short_convolution::Before;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     Memory, Reads, RowSum,
@@ -43,7 +44,10 @@ const EPSILON: f64 = 1e-5;
 
 settings! {
     /// `[model.attention] kind = "differential"`
-    pub struct Config {}
+    pub struct Config {
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
+    }
 }
 
 impl AttentionKind for Config {
@@ -83,6 +87,10 @@ impl AttentionKind for Config {
             activations: (4. * spec.n_heads as f64 + 4. * d_heads) * q_len as f64,
         };
         projection::cost(spec, [q_len, kv_len]) + core
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 }
 
@@ -140,14 +148,18 @@ fn half(x: &Tensor, i: usize) -> Result<Tensor> {
 impl Attention for Differential {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let source = input.source(self.maps.reads)?;
-        let cached = self.cached(source, 0, &mut Vec::new())?;
-        let heads = self.attend(&self.queries(input.x, 0)?, &cached, input.mask, input.mode)?;
+        let mut before = Before::whole(input.mask);
+        let cached = self.cached(source, 0, &mut before)?;
+        let query = self.queries(input.x, 0, &mut before)?;
+        let heads = self.attend(&query, &cached, input.mask, input.mode)?;
         self.output.forward(&heads)
     }
 
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let [key, _value] = self.maps.keys_and_values(input.source(self.maps.reads)?)?;
-        let (query, key) = (self.queries(input.x, 0)?, self.halves(&key, 0)?);
+        let mut before = Before::whole(input.mask);
+        let source = input.source(self.maps.reads)?;
+        let [key, _value] = self.maps.keys_and_values(source, &mut before)?;
+        let (query, key) = (self.queries(input.x, 0, &mut before)?, self.halves(&key, 0)?);
         let of = |i| weights(&half(&query, i)?, &half(&key, i)?, &self.options(input.mask));
         of(0)? - of(1)?.broadcast_mul(&self.lambda()?)?
     }
@@ -166,12 +178,17 @@ impl CachedLayer for Differential {
         self.maps.reads
     }
 
-    fn queries(&self, x: &Tensor, start: usize) -> Result<Tensor> {
-        self.halves(&self.maps.queries(x)?, start)
+    fn queries(&self, x: &Tensor, start: usize, before: &mut Before<'_>) -> Result<Tensor> {
+        self.halves(&self.maps.queries(x, before)?, start)
     }
 
-    fn cached(&self, source: &Tensor, start: usize, _: &mut Vec<Tensor>) -> Result<Vec<Tensor>> {
-        let [key, value] = self.maps.keys_and_values(source)?;
+    fn cached(
+        &self,
+        source: &Tensor,
+        start: usize,
+        before: &mut Before<'_>,
+    ) -> Result<Vec<Tensor>> {
+        let [key, value] = self.maps.keys_and_values(source, before)?;
         let (batch, len, width) = value.dims3()?;
         let value = reshape(&value, (batch, len, self.n_heads, width / self.n_heads))?;
         Ok(vec![self.halves(&key, start)?, value])

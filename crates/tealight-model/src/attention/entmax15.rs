@@ -27,6 +27,8 @@ settings! {
     pub struct Config {
         /// How similar a query is to a key.
         pub score: Score = Score::ScaledDot,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -54,5 +56,9 @@ impl DenseKind for Config {
         let last = graph.sub(&graph.sum(&allowed, -1), &graph.int(1));
         let part = graph.map("Relu", &graph.sub(&z, &graph.gather_last(&taus, &last)));
         Some(graph.mul(&part, &part))
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 }

@@ -41,6 +41,7 @@ use super::cache::{self, CachedLayer};
 use super::previous::previous_tokens;
 use super::projection::{self, Heads, Projection, concat_heads};
 use super::recurrent::wide;
+use super::short_convolution::Before;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     Memory, Reads,
@@ -60,6 +61,8 @@ settings! {
     pub struct Config {
         /// Mix keys and values with those of the token before, normalise queries, keys and heads, and gate the heads.
         pub pro: bool = false,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -102,6 +105,10 @@ impl AttentionKind for Config {
             flops: (2. * (2. * n_heads + d_heads) * d_model + 20. * d_heads) * q_len,
             activations: 10. * d_heads * q_len,
         }
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 }
 
@@ -154,17 +161,19 @@ fn mixed(x: &Tensor, previous: &Tensor, logits: &Tensor) -> Result<Tensor> {
 }
 
 impl Forgetting {
-    /// Queries, keys, values and ln f, `(batch, len, n_heads, ..)`, with the tokens before given by `previous`.
+    /// Keys, values and ln f, `(batch, len, n_heads, ..)`.
     fn keys_values_gates(
         &self,
         x: &Tensor,
         start: usize,
-        mut previous: impl FnMut(&Tensor) -> Result<Tensor>,
+        before: &mut Before<'_>,
     ) -> Result<[Tensor; 3]> {
-        let (mut key, mut value) = self.projection.keys_and_values(x, start)?;
+        let (mut key, mut value) = self.projection.keys_and_values(x, start, before)?;
         if let Some(pro) = &self.pro {
-            key = mixed(&key, &previous(&key)?, &pro.key_shift.forward(x)?)?;
-            value = mixed(&value, &previous(&value)?, &pro.value_shift.forward(x)?)?;
+            let [before_key, before_value] = [("last_key", &key), ("last_value", &value)]
+                .map(|(name, x)| previous_tokens(name, x, before));
+            key = mixed(&key, &before_key?, &pro.key_shift.forward(x)?)?;
+            value = mixed(&value, &before_value?, &pro.value_shift.forward(x)?)?;
             key = normalised(&key, &pro.key_norm, QK_EPSILON)?;
         }
         Ok([key, value, log_sigmoid(&wide(&self.forget.forward(x)?)?)?])
@@ -192,18 +201,20 @@ fn heads_first(gates: &Tensor) -> Result<Tensor> {
 impl Attention for Forgetting {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let x = input.source(Reads::Past)?;
-        let previous = |x: &Tensor| previous_tokens(x, input.mask);
-        let cached = self.keys_values_gates(x, 0, previous)?;
-        let heads = self.attend(&self.queries(x, 0)?, &cached, input.mask, input.mode)?;
+        let mut before = Before::whole(input.mask);
+        let cached = self.keys_values_gates(x, 0, &mut before)?;
+        let query = self.queries(x, 0, &mut before)?;
+        let heads = self.attend(&query, &cached, input.mask, input.mode)?;
         CachedLayer::output(self, x, &heads)
     }
 
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let x = input.source(Reads::Past)?;
-        let previous = |x: &Tensor| previous_tokens(x, input.mask);
-        let [key, _value, gates] = self.keys_values_gates(x, 0, previous)?;
+        let mut before = Before::whole(input.mask);
+        let [key, _value, gates] = self.keys_values_gates(x, 0, &mut before)?;
         let gates = heads_first(&gates)?;
-        weights(&self.queries(x, 0)?, &key, &self.options(&gates, input.mask, Mode::Eval))
+        let query = self.queries(x, 0, &mut before)?;
+        weights(&query, &key, &self.options(&gates, input.mask, Mode::Eval))
     }
 
     fn decoding_state<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
@@ -216,32 +227,21 @@ impl CachedLayer for Forgetting {
         Reads::Past
     }
 
-    fn queries(&self, x: &Tensor, start: usize) -> Result<Tensor> {
-        let query = self.projection.queries(x, start)?;
+    fn queries(&self, x: &Tensor, start: usize, before: &mut Before<'_>) -> Result<Tensor> {
+        let query = self.projection.queries(x, start, before)?;
         match &self.pro {
             Some(pro) => normalised(&query, &pro.query_norm, QK_EPSILON),
             None => Ok(query),
         }
     }
 
-    /// `carried`: the last key and the last value before their mix.
     fn cached(
         &self,
         source: &Tensor,
         start: usize,
-        carried: &mut Vec<Tensor>,
+        before: &mut Before<'_>,
     ) -> Result<Vec<Tensor>> {
-        let mut before = std::mem::take(carried).into_iter();
-        let cached = self.keys_values_gates(source, start, |x| {
-            let (_batch, len, ..) = x.dims4()?;
-            carried.push(x.narrow(1, len - 1, 1)?.force_contiguous()?);
-            let first = match before.next() {
-                Some(first) => first,
-                None => x.narrow(1, 0, 1)?.zeros_like()?,
-            };
-            Tensor::cat(&[&first, &x.narrow(1, 0, len - 1)?], 1)
-        })?;
-        Ok(cached.to_vec())
+        Ok(self.keys_values_gates(source, start, before)?.to_vec())
     }
 
     fn attend(&self, query: &Tensor, cached: &[Tensor], mask: &Mask, mode: Mode) -> Result<Tensor> {

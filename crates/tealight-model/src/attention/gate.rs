@@ -19,6 +19,7 @@ use tealight_ops::aft;
 use tealight_ops::gate::gated;
 
 use super::projection::{self, Maps};
+use super::short_convolution;
 use super::{Attention, AttentionCost, AttentionInput, AttentionSpec};
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
@@ -112,10 +113,13 @@ pub(super) fn cost(spec: &AttentionSpec<'_>, key_width: usize, lens: [usize; 2])
     let (d_model, key_width) = (spec.d_model as f64, key_width as f64);
     let [q_len, kv_len] = lens.map(|len| len as f64);
     let bias = if spec.bias == Bias::With { 3. * d_model + key_width } else { 0. };
-    AttentionCost {
-        parameters: d_model * (3. * d_model + key_width) + bias,
-        flops: 2. * d_model * (2. * d_model * q_len + (d_model + key_width) * kv_len)
-            + 2. * d_model * q_len,
-        activations: d_model * 6. * q_len + (d_model + key_width) * kv_len,
-    }
+    let channels = spec.d_model.saturating_mul(2).saturating_add(key_width as usize);
+    let convolutions = short_convolution::cost(spec, channels, kv_len as usize);
+    convolutions
+        + AttentionCost {
+            parameters: d_model * (3. * d_model + key_width) + bias,
+            flops: 2. * d_model * (2. * d_model * q_len + (d_model + key_width) * kv_len)
+                + 2. * d_model * q_len,
+            activations: d_model * 6. * q_len + (d_model + key_width) * kv_len,
+        }
 }

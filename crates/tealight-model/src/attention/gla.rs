@@ -25,6 +25,7 @@ use tealight_ops::softplus::scaled_softplus;
 use super::onnx::{Layer as OnnxLayer, Output};
 use super::recurrent::gated_output::GatedOutput;
 use super::recurrent::{self, Call, Erase, Inputs, Layer, Recurrent, split_heads, wide};
+use super::short_convolution::{self, ShortConvolution};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
@@ -43,6 +44,8 @@ settings! {
         pub expand_v: f64 = 1.,
         /// The rank of the map of the decays.
         pub rank: usize = 16,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -61,6 +64,7 @@ impl AttentionKind for Config {
             query: map("query", [spec.d_model, keys], spec.bias)?,
             key: map("key", [spec.d_model, keys], spec.bias)?,
             value: spec.linear("value", values, vb)?,
+            convolutions: ShortConvolution::build_all([keys, keys, values], spec, vb)?,
             gate: spec.linear("gate", values, vb)?,
             down: map("decay.down", [spec.d_model, self.rank], Bias::Without)?,
             up: map("decay.up", [self.rank, keys], Bias::Without)?,
@@ -78,11 +82,17 @@ impl AttentionKind for Config {
         let (keys, values, len) = (n_heads * n_features, n_heads * width, q_len as f64);
         let bias = f64::from(u8::from(spec.bias == Bias::With));
         let matrices = d_model * (2. * keys + 3. * values + rank) + rank * keys;
-        AttentionCost {
-            parameters: matrices + keys + width + bias * (2. * keys + 2. * values + d_model),
-            flops: len * (2. * matrices + n_heads * recurrent::flops(n_features, width)),
-            activations: len * (4. * keys + 5. * values + rank),
-        }
+        let channels = (2. * keys + values) as usize;
+        short_convolution::cost(spec, channels, q_len)
+            + AttentionCost {
+                parameters: matrices + keys + width + bias * (2. * keys + 2. * values + d_model),
+                flops: len * (2. * matrices + n_heads * recurrent::flops(n_features, width)),
+                activations: len * (4. * keys + 5. * values + rank),
+            }
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 
     fn onnx(&self, _layer: &OnnxLayer<'_>, _x: &Value) -> OnnxResult<Option<Output>> {
@@ -101,6 +111,7 @@ struct Gla {
     query: Linear,
     key: Linear,
     value: Linear,
+    convolutions: Option<[ShortConvolution; 3]>,
     gate: Linear,
     down: Linear,
     up: Linear,
@@ -115,6 +126,11 @@ impl Recurrent for Gla {
     fn inputs(&self, call: &mut Call<'_>) -> Result<Inputs> {
         let maps = [&self.query, &self.key, &self.value, &self.gate, &self.down];
         let [query, key, value, gate, down] = Linear::forward_all(maps, call.x)?;
+        let [query, key, value] = ShortConvolution::activated_all(
+            self.convolutions.as_ref(),
+            [query, key, value],
+            &mut call.before(),
+        )?;
         // ln σ(z) = −softplus(−z)
         let bias = wide(&self.bias)?;
         let scale = bias.ones_like()?.affine(-1. / NORMALISER, 0.)?;

@@ -28,6 +28,7 @@ use super::onnx::{Layer as OnnxLayer, Output};
 use super::projection::{self, concat_heads};
 use super::recurrent::gated_output::{EPSILON, OutputMap};
 use super::recurrent::{self, Call, Erase, Inputs, Layer, Recurrent, split_heads, wide};
+use super::short_convolution::ShortConvolution;
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention, LayerPlace};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
@@ -36,7 +37,10 @@ use crate::onnx_graph::{OnnxResult, Value};
 
 settings! {
     /// `[model.attention] kind = "hgrn2"`
-    pub struct Config {}
+    pub struct Config {
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
+    }
 }
 
 impl AttentionKind for Config {
@@ -50,6 +54,7 @@ impl AttentionKind for Config {
             query: map("query")?,
             forget: map("forget")?,
             value: map("value")?,
+            convolutions: ShortConvolution::build_all([width; 3], spec, vb)?,
             lower_bound: bound.transpose()?,
             norm: vb.pp("norm").get_with_hints(width, "weight", init::ONE)?,
             output: OutputMap::build(width, spec, vb)?,
@@ -69,6 +74,10 @@ impl AttentionKind for Config {
         projection::cost(spec, [q_len, kv_len]) + core
     }
 
+    fn conv_size(&self) -> usize {
+        self.conv_size
+    }
+
     fn onnx(&self, _layer: &OnnxLayer<'_>, _x: &Value) -> OnnxResult<Option<Output>> {
         recurrent::no_graph("hgrn2")
     }
@@ -84,6 +93,8 @@ struct Hgrn2 {
     query: Linear,
     forget: Linear,
     value: Linear,
+    /// Those of the query and of the forget gate have no activation but their own; that of the gate is called `key`.
+    convolutions: Option<[ShortConvolution; 3]>,
     /// The logit of b, `(n_heads·head_dim)`; `None`: b = 0.
     lower_bound: Option<Tensor>,
     /// `(n_heads·head_dim)`
@@ -118,7 +129,13 @@ impl Hgrn2 {
 impl Recurrent for Hgrn2 {
     fn inputs(&self, call: &mut Call<'_>) -> Result<Inputs> {
         let maps = [&self.query, &self.forget, &self.value];
-        let [query, forget, value] = Linear::forward_all(maps, call.x)?;
+        let [mut query, mut forget, mut value] = Linear::forward_all(maps, call.x)?;
+        if let Some([of_query, of_forget, of_value]) = &self.convolutions {
+            let mut before = call.before();
+            query = of_query.forward(&query, &mut before)?;
+            forget = of_forget.forward(&forget, &mut before)?;
+            value = ShortConvolution::activated(Some(of_value), &value, &mut before)?;
+        }
         let heads = |x: &Tensor| split_heads(x, self.head_dim);
         let log_forget = self.log_forget(&forget)?;
         Ok(Inputs {

@@ -28,6 +28,7 @@ use super::onnx::{Layer as OnnxLayer, Output};
 use super::projection::{self, concat_heads};
 use super::recurrent::gated_output::{EPSILON, OutputMap};
 use super::recurrent::{self, Call, Erase, Inputs, Layer, Recurrent, split_heads, wide_dtype};
+use super::short_convolution::ShortConvolution;
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention, LayerPlace};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
@@ -36,7 +37,10 @@ use crate::onnx_graph::{OnnxResult, Value};
 
 settings! {
     /// `[model.attention] kind = "lightning"`
-    pub struct Config {}
+    pub struct Config {
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
+    }
 }
 
 impl AttentionKind for Config {
@@ -48,6 +52,7 @@ impl AttentionKind for Config {
             query: map("query")?,
             key: map("key")?,
             value: map("value")?,
+            convolutions: ShortConvolution::build_all([width; 3], spec, vb)?,
             gate: map("gate")?,
             log_decay: slopes(spec.n_heads, spec.layer).into_iter().map(|slope| -slope).collect(),
             norm: vb.pp("norm").get_with_hints(width, "weight", init::ONE)?,
@@ -68,6 +73,10 @@ impl AttentionKind for Config {
         projection::cost(spec, [q_len, kv_len]) + core
     }
 
+    fn conv_size(&self) -> usize {
+        self.conv_size
+    }
+
     fn onnx(&self, _layer: &OnnxLayer<'_>, _x: &Value) -> OnnxResult<Option<Output>> {
         recurrent::no_graph("lightning")
     }
@@ -85,6 +94,7 @@ struct Lightning {
     query: Linear,
     key: Linear,
     value: Linear,
+    convolutions: Option<[ShortConvolution; 3]>,
     gate: Linear,
     /// −s, `(n_heads)`
     log_decay: Vec<f64>,
@@ -98,6 +108,12 @@ impl Recurrent for Lightning {
     fn inputs(&self, call: &mut Call<'_>) -> Result<Inputs> {
         let maps = [&self.query, &self.key, &self.value, &self.gate];
         let [query, key, value, gate] = Linear::forward_all(maps, call.x)?;
+        let qkv = ShortConvolution::plain_all(
+            self.convolutions.as_ref(),
+            [query, key, value],
+            &mut call.before(),
+        )?;
+        let [query, key, value] = qkv;
         let heads = |x: &Tensor| split_heads(&silu(x)?, self.head_dim);
         let (batch, len, _d_model) = call.x.dims3()?;
         let log_decay = Tensor::new(self.log_decay.as_slice(), call.x.device())?;

@@ -44,12 +44,14 @@ settings! {
         pub sink: Sink = Sink::None,
         /// What the heads are multiplied by before the output map.
         pub output_gate: OutputGate = OutputGate::None,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
 impl Config {
     fn parts(&self) -> Parts {
-        let Self { window, n_kv_heads, qk_norm, qk_norm_epsilon, sink, output_gate } = *self;
+        let Self { window, n_kv_heads, qk_norm, qk_norm_epsilon, sink, output_gate, .. } = *self;
         let heads = Heads { n_kv_heads, qk_norm: qk_norm.then_some(qk_norm_epsilon) };
         Parts { heads, score: Score::ScaledDot, window: Some(window), sink, output_gate }
     }
@@ -76,6 +78,14 @@ impl AttentionKind for Config {
     fn reduces_to(&self, len: usize) -> Option<ReducesTo> {
         let effect = format!("reaches all {len} positions of a sequence");
         (self.window >= len).then(|| ReducesTo::softmax("window", &self.window, &effect))
+    }
+
+    fn reach(&self) -> Option<usize> {
+        Some(self.window.saturating_sub(1))
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {

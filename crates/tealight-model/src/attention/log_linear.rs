@@ -30,6 +30,8 @@ use tealight_ops::swap_axes::swap_axes;
 use super::decoding::refuse_score_bias;
 use super::projection::{self, Heads, Projection, merge_heads};
 use super::recurrent::wide;
+use super::short_convolution::Before;
+use super::state::State;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     DecodingState, Memory, Reads, RowSum,
@@ -46,7 +48,10 @@ const EPSILON: f64 = 1e-5;
 
 settings! {
     /// `[model.attention] kind = "log_linear"`
-    pub struct Config {}
+    pub struct Config {
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
+    }
 }
 
 /// The levels of positions below `len`.
@@ -96,6 +101,10 @@ impl AttentionKind for Config {
         };
         projection::cost(spec, [q_len, kv_len]) + core
     }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
+    }
 }
 
 #[derive(Debug)]
@@ -131,9 +140,9 @@ pub struct Operands {
 }
 
 impl LogLinear {
-    fn operands(&self, x: &Tensor) -> Result<Operands> {
-        let (key, value) = self.projection.keys_and_values(x, 0)?;
-        let query = self.projection.queries(x, 0)?;
+    fn operands(&self, x: &Tensor, before: &mut Before<'_>) -> Result<Operands> {
+        let (key, value) = self.projection.keys_and_values(x, 0, before)?;
+        let query = self.projection.queries(x, 0, before)?;
         let (batch, len, n_heads, head_dim) = query.dims4()?;
         let (bias, speed) = (wide(&self.decay_bias)?, wide(&self.decay_log)?.exp()?);
         let decay = softplus(&wide(&self.decay.forward(x)?)?.broadcast_add(&bias)?)?;
@@ -251,13 +260,15 @@ pub fn attend(operands: &Operands, mask: &Mask) -> Result<Tensor> {
 impl Attention for LogLinear {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let x = input.source(Reads::Past)?;
-        let heads = attend(&self.operands(x)?, input.mask)?.to_dtype(x.dtype())?;
+        let operands = self.operands(x, &mut Before::whole(input.mask))?;
+        let heads = attend(&operands, input.mask)?.to_dtype(x.dtype())?;
         let normed = merge_heads(&rms_norm(&heads, &self.norm, EPSILON)?)?;
         self.output.forward(&self.dropout.forward(&normed, input.mode)?)
     }
 
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let x = self.operands(input.source(Reads::Past)?)?;
+        let mut before = Before::whole(input.mask);
+        let x = self.operands(input.source(Reads::Past)?, &mut before)?;
         let (_batch, _n_heads, len, _head_dim) = x.query.dims4()?;
         let (c, places) = (cumulative(&x.log_decay, input.mask)?, places(len, input.mask)?);
         let rows = (0..len).step_by(ROWS).map(|first| {
@@ -274,7 +285,8 @@ impl Attention for LogLinear {
 
     fn decoding_state<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
         Ok(memory.is_none().then(|| {
-            let state = Decoding { layer: self, n_read: 0, states: Vec::new() };
+            let (states, past) = (Vec::new(), State::default());
+            let state = Decoding { layer: self, n_read: 0, states, past };
             Box::new(state) as BoxState<'a>
         }))
     }
@@ -286,12 +298,16 @@ struct Decoding<'a> {
     layer: &'a LogLinear,
     n_read: u32,
     states: Vec<Option<Tensor>>,
+    /// What the convolutions behind the maps still read.
+    past: State,
 }
 
 impl DecodingState for Decoding<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         refuse_score_bias(score_bias)?;
-        let Operands { query, key, value, log_decay, levels } = self.layer.operands(x)?;
+        let mut before = Before::after(&mut self.past);
+        let Operands { query, key, value, log_decay, levels } =
+            self.layer.operands(x, &mut before)?;
         let (_batch, _n_heads, n_new, _head_dim) = query.dims4()?;
         let n_levels = levels.dim(3)?;
         self.states.resize(n_levels, None);
@@ -328,7 +344,7 @@ impl DecodingState for Decoding<'_> {
     }
 
     fn kept(&mut self) -> Vec<&mut Tensor> {
-        self.states.iter_mut().flatten().collect()
+        self.states.iter_mut().flatten().chain(self.past.tensors_mut()).collect()
     }
 }
 

@@ -30,6 +30,7 @@ use tealight_ops::reshape;
 
 use super::cache::{self, CachedLayer};
 use super::projection::{concat_heads, merge_heads};
+use super::short_convolution::{self, Before, ShortConvolution};
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     Memory, Reads,
@@ -57,6 +58,8 @@ settings! {
         pub d_rope: Option<usize> = None,
         /// Width of a value; head_dim when absent.
         pub d_value: Option<usize> = None,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -108,6 +111,8 @@ impl AttentionKind for Config {
             let shape = (n_heads * width, latent);
             vb.pp(name).get_with_hints(shape, "weight", spec.init.weight(latent))
         };
+        let convolution =
+            |name, width| ShortConvolution::build(name, width, (spec.conv_size, Bias::Without), vb);
         let query_latent = query_latent.map(|width| {
             Result::Ok((
                 map("query_latent", [spec.d_model, width])?,
@@ -126,6 +131,11 @@ impl AttentionKind for Config {
             query_latent: query_latent.transpose()?,
             query: map("query", [d_query, n_heads * nope])?,
             rotated_query: map("rotated_query", [d_query, n_heads * rope])?,
+            convolutions: [
+                convolution("latent", latent)?,
+                convolution("rotated_key", rope)?,
+                convolution("query", n_heads * (nope + rope))?,
+            ],
             dropout: Dropout::new(spec.dropout, vb),
             output: Linear::build(
                 [n_heads * value, spec.d_model],
@@ -148,12 +158,19 @@ impl AttentionKind for Config {
         let of_keys = d_model * (latent + rope) + latent * n_heads * (nope + value);
         let bias = if spec.bias == Bias::With { d_model } else { 0. };
         let pairs = n_heads * (nope + rope + value);
-        AttentionCost {
-            parameters: of_queries + of_keys + latent + query_latent.unwrap_or(0.) + bias,
-            flops: 2. * (of_queries * q_len + of_keys * kv_len + pairs * q_len * kv_len),
-            activations: (2. * n_heads * (nope + rope + value + 1.) + d_model) * q_len
-                + (2. * n_heads * (nope + rope + value) + 3. * latent) * kv_len,
-        }
+        let channels = latent + rope + n_heads * (nope + rope);
+        let convolutions = short_convolution::cost(spec, channels as usize, kv_len as usize);
+        convolutions
+            + AttentionCost {
+                parameters: of_queries + of_keys + latent + query_latent.unwrap_or(0.) + bias,
+                flops: 2. * (of_queries * q_len + of_keys * kv_len + pairs * q_len * kv_len),
+                activations: (2. * n_heads * (nope + rope + value + 1.) + d_model) * q_len
+                    + (2. * n_heads * (nope + rope + value) + 3. * latent) * kv_len,
+            }
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 }
 
@@ -172,6 +189,8 @@ struct LatentAttention {
     query_latent: Option<(Linear, Tensor)>,
     query: Linear,
     rotated_query: Linear,
+    /// Of the latent, the rotated key, and both parts of the query.
+    convolutions: [Option<ShortConvolution>; 3],
     dropout: Dropout,
     output: Linear,
 }
@@ -191,8 +210,11 @@ impl LatentAttention {
     }
 
     /// c and k^R, `(batch, len, d_latent)` and `(batch, len, 1, d_rope)`
-    fn latents(&self, x: &Tensor, start: usize) -> Result<[Tensor; 2]> {
+    fn latents(&self, x: &Tensor, start: usize, before: &mut Before<'_>) -> Result<[Tensor; 2]> {
         let [latent, key] = Linear::forward_all([&self.latent, &self.rotated_key], x)?;
+        let [of_latent, of_key, _] = &self.convolutions;
+        let latent = ShortConvolution::activated(of_latent.as_ref(), &latent, before)?;
+        let key = ShortConvolution::activated(of_key.as_ref(), &key, before)?;
         let latent = rms_norm(&latent, &self.latent_norm, EPSILON)?;
         Ok([latent, self.rotated(&Self::heads(&key, 1)?, start)?])
     }
@@ -222,19 +244,23 @@ impl LatentAttention {
 impl Attention for LatentAttention {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let x = input.source(self.reads)?;
-        let [latent, rotated] = self.latents(x, 0)?;
+        let mut before = Before::whole(input.mask);
+        let [latent, rotated] = self.latents(x, 0, &mut before)?;
         let value = tealight_ops::linear::linear(&latent, &self.value, None)?;
         let value = Self::heads(&value, self.widths.n_heads)?;
-        let (query, key) = (self.queries(x, 0)?, self.keys(&latent, &rotated)?);
+        let query = self.queries(x, 0, &mut before)?;
+        let key = self.keys(&latent, &rotated)?;
         let options = self.options(Layout::HeadsLast, input.mask, input.mode);
         self.output.forward(&concat_heads(&attention(&query, &key, &value, &options)?)?)
     }
 
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let x = input.source(self.reads)?;
-        let [latent, rotated] = self.latents(x, 0)?;
+        let mut before = Before::whole(input.mask);
+        let [latent, rotated] = self.latents(x, 0, &mut before)?;
+        let query = self.queries(x, 0, &mut before)?;
         let options = self.options(Layout::HeadsLast, input.mask, Mode::Eval);
-        weights(&self.queries(x, 0)?, &self.keys(&latent, &rotated)?, &options)
+        weights(&query, &self.keys(&latent, &rotated)?, &options)
     }
 
     fn decoding_state<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
@@ -248,20 +274,34 @@ impl CachedLayer for LatentAttention {
     }
 
     /// `(batch, q_len, n_heads, d_nope + d_rope)`
-    fn queries(&self, x: &Tensor, start: usize) -> Result<Tensor> {
+    fn queries(&self, x: &Tensor, start: usize, before: &mut Before<'_>) -> Result<Tensor> {
         let latent = match &self.query_latent {
             Some((map, norm)) => rms_norm(&map.forward(x)?, norm, EPSILON)?,
             None => x.clone(),
         };
         let maps = [&self.query, &self.rotated_query];
         let [query, rotated] = Linear::forward_all(maps, &latent)?;
+        let [.., of_query] = &self.convolutions;
+        let (mut query, mut rotated) = (query, rotated);
+        if let Some(convolution) = of_query {
+            let (width, both) = (query.dim(2)?, Tensor::cat(&[&query, &rotated], 2)?);
+            let both = ShortConvolution::activated(Some(convolution), &both, before)?;
+            let rest = both.dim(2)? - width;
+            query = both.narrow(2, 0, width)?.contiguous()?;
+            rotated = both.narrow(2, width, rest)?.contiguous()?;
+        }
         let rotated = self.rotated(&Self::heads(&rotated, self.widths.n_heads)?, start)?;
         Tensor::cat(&[&Self::heads(&query, self.widths.n_heads)?, &rotated], 3)
     }
 
     /// c beside k^R, `(batch, len, d_latent + d_rope)`.
-    fn cached(&self, source: &Tensor, start: usize, _: &mut Vec<Tensor>) -> Result<Vec<Tensor>> {
-        let [latent, rotated] = self.latents(source, start)?;
+    fn cached(
+        &self,
+        source: &Tensor,
+        start: usize,
+        before: &mut Before<'_>,
+    ) -> Result<Vec<Tensor>> {
+        let [latent, rotated] = self.latents(source, start, before)?;
         Ok(vec![Tensor::cat(&[&latent, &rotated.squeeze(2)?], 2)?])
     }
 

@@ -48,11 +48,13 @@ mod running_mean;
 pub mod rwkv;
 pub mod rwkv7;
 pub mod score;
+mod short_convolution;
 pub mod sigmoid;
 pub mod sink;
 pub mod softmax;
 pub mod sparsemax;
 mod spec;
+pub mod state;
 pub mod stick_breaking;
 pub mod support;
 pub mod thresholded;
@@ -76,7 +78,7 @@ use crate::mask::Mask;
 use crate::mode::Mode;
 use crate::onnx_graph::{OnnxError, OnnxResult, Value};
 use onnx::{Layer, Output};
-use recurrent::state::State;
+use state::State;
 
 choice! {
     /// `[model.attention]`: how a position reads from the others.
@@ -166,12 +168,20 @@ impl AttentionConfig {
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
     ) -> BuildResult<BoxAttention> {
-        self.settings().build(spec, vb)
+        let spec = AttentionSpec { conv_size: self.conv_size(), ..spec.clone() };
+        short_convolution::check(&spec)?;
+        self.settings().build(&spec, vb)
+    }
+
+    /// Tokens that the convolutions of [`short_convolution`] read; 0: there is none.
+    pub fn conv_size(&self) -> usize {
+        self.settings().conv_size()
     }
 
     /// The cost of one layer on one sequence of `q_len` positions that reads `kv_len`.
     pub fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
-        self.settings().cost(spec, q_len, kv_len)
+        let spec = AttentionSpec { conv_size: self.conv_size(), ..spec.clone() };
+        self.settings().cost(&spec, q_len, kv_len)
     }
 
     /// The length that all sequences must be padded to; `None`: any length will do.
@@ -189,6 +199,11 @@ impl AttentionConfig {
     pub fn note(&self, key: &str, len: usize) -> Option<String> {
         let ReducesTo { setting, effect, instead } = self.settings().reduces_to(len)?;
         Some(format!("`{key}.{setting}` {effect}, so \"{}\" is {instead} here", self.kind()))
+    }
+
+    /// How many positions back a causal layer reads at most, its convolutions included; `None`: all of them.
+    pub fn reach(&self) -> Option<usize> {
+        Some(self.settings().reach()? + self.conv_size().saturating_sub(1))
     }
 
     /// Patterns of the names of parameters that do not act on these `outputs`.
@@ -243,6 +258,16 @@ pub trait AttentionKind: fmt::Debug {
     /// The number of heads of keys and values, if it is set; else it is that of queries.
     fn n_kv_heads(&self) -> Option<usize> {
         None
+    }
+
+    /// How many positions back a causal layer reads at most, without its convolutions; `None`: all of them.
+    fn reach(&self) -> Option<usize> {
+        None
+    }
+
+    /// Tokens that the convolutions of [`short_convolution`] read, where the kind's paper has none; 0: there is none.
+    fn conv_size(&self) -> usize {
+        0
     }
 
     /// Why the layer is another kind of attention on sequences of at most `len` positions; `None` if it is not.

@@ -33,6 +33,8 @@ use tealight_ops::softmax::softmax;
 use tealight_ops::swap_axes::swap_axes;
 
 use super::projection::{self, Heads, Projection, merge_heads};
+use super::short_convolution::Before;
+use super::state::State;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     DecodingState, Memory, Reads,
@@ -57,6 +59,8 @@ settings! {
     pub struct Config {
         /// The rank of W₂ W₁.
         pub rank: usize = 32,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -96,6 +100,10 @@ impl AttentionKind for Config {
             activations: len * (4. * d_heads + n_heads * (2. * block + spec.head_dim() as f64)),
         };
         projection::cost(spec, [q_len, kv_len]) + core
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 }
 
@@ -322,7 +330,8 @@ impl Attention for Path {
 
     fn decoding_state<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
         Ok(memory.is_none().then(|| {
-            let state = Decoding { path: self, keys: None, values: None, taps: None };
+            let (keys, values, taps, past) = (None, None, None, State::default());
+            let state = Decoding { path: self, keys, values, taps, past };
             Box::new(state) as BoxState<'a>
         }))
     }
@@ -336,14 +345,17 @@ struct Decoding<'a> {
     values: Option<Tensor>,
     /// The last two inputs of the convolution, `(batch, 2, n_heads·head_dim)`.
     taps: Option<Tensor>,
+    /// What the convolutions behind the maps still read.
+    past: State,
 }
 
 impl DecodingState for Decoding<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         let path = self.path;
         let (_batch, n_new, _d_model) = x.dims3()?;
-        let (key, value) = path.projection.keys_and_values(x, 0)?;
-        let query = swap_axes(&path.projection.queries(x, 0)?)?;
+        let mut before = Before::after(&mut self.past);
+        let (key, value) = path.projection.keys_and_values(x, 0, &mut before)?;
+        let query = swap_axes(&path.projection.queries(x, 0, &mut before)?)?;
         let (key, value) = (swap_axes(&key)?, swap_axes(&value)?);
         let mapped = path.up.forward(&path.down.forward(x)?)?;
         let (past, tokens) = (self.taps.take(), Tokens::default());
@@ -382,6 +394,7 @@ impl DecodingState for Decoding<'_> {
     }
 
     fn kept(&mut self) -> Vec<&mut Tensor> {
-        [&mut self.keys, &mut self.values, &mut self.taps].into_iter().flatten().collect()
+        let own = [&mut self.keys, &mut self.values, &mut self.taps].into_iter().flatten();
+        own.chain(self.past.tensors_mut()).collect()
     }
 }

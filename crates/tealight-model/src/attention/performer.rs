@@ -45,6 +45,8 @@ settings! {
         pub n_random_features: usize = 64,
         /// Make them orthogonal within blocks of head_dim.
         pub orthogonal: bool = true,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -73,6 +75,10 @@ impl AttentionKind for Config {
                 + m * spec.n_heads as f64 * kv_len as f64,
         };
         linear::cost(self.n_random_features, spec, [q_len, kv_len]) + features
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
@@ -180,7 +186,7 @@ mod tests {
 
     fn features(n_random_features: usize, orthogonal: bool) -> Result<RandomFeatures> {
         let store = ParamStore::new(17, DType::F64, &Device::Cpu);
-        let config = Config { n_random_features, orthogonal };
+        let config = Config { n_random_features, orthogonal, ..Config::default() };
         RandomFeatures::build(&config, HEAD_DIM, &store.trainable().pp("attention"))
     }
 

@@ -2,19 +2,28 @@
 
 use candle_core::{Result, Tensor};
 
-use crate::mask::Mask;
+use super::short_convolution::Before;
 
 /// The row of the token before, zeros where there is none: `x (batch, len, ..)` → the same shape. Padding is left out, so
 /// the token before may stand further away; the first token of a document has none. What padding itself gets is not
-/// specified.
-pub(super) fn previous_tokens(x: &Tensor, mask: &Mask) -> Result<Tensor> {
+/// specified. Between calls the last row is kept as `name`.
+pub(super) fn previous_tokens(
+    name: &'static str,
+    x: &Tensor,
+    before: &mut Before<'_>,
+) -> Result<Tensor> {
     let (batch, len) = (x.dim(0)?, x.dim(1)?);
-    if mask.key_padding_mask().is_none() && mask.segments().is_none() {
-        let first = x.narrow(1, 0, 1)?.zeros_like()?;
+    let (padding, segments) = (before.tokens.key_padding_mask, before.tokens.segments);
+    if padding.is_none() && segments.is_none() {
+        let last = before.past.as_ref().and_then(|past| past.get(name).cloned());
+        let first = last.map_or_else(|| x.narrow(1, 0, 1)?.zeros_like(), Ok)?;
+        if let Some(past) = &mut before.past {
+            past.insert(name, x.narrow(1, len - 1, 1)?.force_contiguous()?);
+        }
         return Tensor::cat(&[&first, &x.narrow(1, 0, len - 1)?], 1);
     }
-    let padding = mask.key_padding_mask().map(Tensor::to_vec2::<u8>).transpose()?;
-    let segments = mask.segments().map(Tensor::to_vec2::<u32>).transpose()?;
+    let padding = padding.map(Tensor::to_vec2::<u8>).transpose()?;
+    let segments = segments.map(Tensor::to_vec2::<u32>).transpose()?;
     let mut rows = Vec::with_capacity(batch * len);
     for example in 0..batch {
         let mut last = 0; // row 0 is zeros

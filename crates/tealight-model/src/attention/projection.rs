@@ -20,6 +20,7 @@ use tealight_ops::norm::rms_norm;
 use tealight_ops::reshape;
 use tealight_ops::swap_axes::swap_axes;
 
+use super::short_convolution::{self, Before, ShortConvolution};
 use super::{AttentionCost, AttentionInput, AttentionSpec, Reads};
 use crate::error::BuildResult;
 use crate::layers::linear::{Bias, Linear};
@@ -32,20 +33,23 @@ pub(super) struct Maps {
     query: Linear,
     key: Linear,
     value: Linear,
+    convolutions: Option<[ShortConvolution; 3]>,
     pub(super) reads: Reads,
 }
 
 impl Maps {
-    /// Builds `query`, `key` and `value` with these numbers of outputs.
+    /// Builds `query`, `key` and `value` with these numbers of outputs, and their convolutions, if there are any.
     pub(super) fn build(
         spec: &AttentionSpec<'_>,
-        [query, key, value]: [usize; 3],
+        widths: [usize; 3],
         vb: &VarBuilder<'_>,
     ) -> Result<Self> {
+        let [query, key, value] = widths;
         Ok(Self {
             query: spec.linear("query", query, vb)?,
             key: spec.linear("key", key, vb)?,
             value: spec.linear("value", value, vb)?,
+            convolutions: ShortConvolution::build_all(widths, spec, vb)?,
             reads: spec.reads,
         })
     }
@@ -54,20 +58,30 @@ impl Maps {
     pub(super) fn project(&self, input: &AttentionInput<'_>) -> Result<[Tensor; 3]> {
         let source = input.source(self.reads)?;
         if self.reads == Reads::Memory {
-            let [key, value] = self.keys_and_values(source)?;
-            return Ok([self.queries(input.x)?, key, value]);
+            let [key, value] = Linear::forward_all([&self.key, &self.value], source)?;
+            return Ok([self.query.forward(input.x)?, key, value]);
         }
-        Linear::forward_all([&self.query, &self.key, &self.value], source)
+        let outputs = Linear::forward_all([&self.query, &self.key, &self.value], source)?;
+        let before = &mut Before::whole(input.mask);
+        ShortConvolution::activated_all(self.convolutions.as_ref(), outputs, before)
     }
 
     /// Queries of `x (batch, q_len, d_model)`.
-    pub(super) fn queries(&self, x: &Tensor) -> Result<Tensor> {
-        self.query.forward(x)
+    pub(super) fn queries(&self, x: &Tensor, before: &mut Before<'_>) -> Result<Tensor> {
+        let convolution = self.convolutions.as_ref().map(|[query, ..]| query);
+        ShortConvolution::activated(convolution, &self.query.forward(x)?, before)
     }
 
     /// Keys and values of `source (batch, kv_len, d_model)`.
-    pub(super) fn keys_and_values(&self, source: &Tensor) -> Result<[Tensor; 2]> {
-        Linear::forward_all([&self.key, &self.value], source)
+    pub(super) fn keys_and_values(
+        &self,
+        source: &Tensor,
+        before: &mut Before<'_>,
+    ) -> Result<[Tensor; 2]> {
+        let [key, value] = Linear::forward_all([&self.key, &self.value], source)?;
+        let Some([_, of_key, of_value]) = &self.convolutions else { return Ok([key, value]) };
+        let key = ShortConvolution::activated(Some(of_key), &key, before)?;
+        Ok([key, ShortConvolution::activated(Some(of_value), &value, before)?])
     }
 }
 
@@ -158,6 +172,14 @@ impl Projection {
         Ok([swap_axes(&query)?, swap_axes(&key)?, swap_axes(&value)?])
     }
 
+    /// As [`Self::project`], of `x (batch, len, d_model)` that goes on from what lies `before`.
+    pub(super) fn project_after(&self, x: &Tensor, before: &mut Before<'_>) -> Result<[Tensor; 3]> {
+        let query = self.query_heads(&self.maps.queries(x, before)?)?;
+        let [key, value] = self.maps.keys_and_values(x, before)?;
+        let (key, value) = self.key_value_heads(&key, &value)?;
+        Ok([swap_axes(&query)?, swap_axes(&key)?, swap_axes(&value)?])
+    }
+
     /// Queries, keys and values with the axes in the order in which the maps give them, `(batch, len,
     /// heads, head_dim)`, which costs no transposition; queries and keys rotated, if positions are rotary.
     pub(super) fn project_rotated(&self, input: &AttentionInput<'_>) -> Result<[Tensor; 3]> {
@@ -166,14 +188,24 @@ impl Projection {
     }
 
     /// Queries as in [`Self::project_rotated`], of `x (batch, len, d_model)`, whose first position is `start`.
-    pub(super) fn queries(&self, x: &Tensor, start: usize) -> Result<Tensor> {
-        self.rotated_heads_last(&self.query_heads(&self.maps.queries(x)?)?, start)
+    pub(super) fn queries(
+        &self,
+        x: &Tensor,
+        start: usize,
+        before: &mut Before<'_>,
+    ) -> Result<Tensor> {
+        self.rotated_heads_last(&self.query_heads(&self.maps.queries(x, before)?)?, start)
     }
 
     /// Keys and values as in [`Self::project_rotated`], of `x (batch, len, d_model)`, whose first position is
     /// `start`.
-    pub(super) fn keys_and_values(&self, x: &Tensor, start: usize) -> Result<(Tensor, Tensor)> {
-        let [key, value] = self.maps.keys_and_values(x)?;
+    pub(super) fn keys_and_values(
+        &self,
+        x: &Tensor,
+        start: usize,
+        before: &mut Before<'_>,
+    ) -> Result<(Tensor, Tensor)> {
+        let [key, value] = self.maps.keys_and_values(x, before)?;
         let (key, value) = self.key_value_heads(&key, &value)?;
         Ok((self.rotated_heads_last(&key, start)?, value))
     }
@@ -239,11 +271,12 @@ pub(super) fn cost_with(
     let (d_model, q_len, kv_len) = (spec.d_model as f64, q_len as f64, kv_len as f64);
     let (width, kv_width) = (spec.d_heads() as f64, heads.kv_width(spec) as f64);
     let bias = f64::from(u8::from(spec.bias == Bias::With));
+    let channels = spec.d_heads().saturating_add(heads.kv_width(spec).saturating_mul(2));
     let maps = AttentionCost {
         parameters: 2. * (width + kv_width) * d_model + bias * (width + 2. * kv_width + d_model),
         flops: 4. * d_model * (width * q_len + kv_width * kv_len),
         activations: (5. * width + d_model) * q_len + 4. * kv_width * kv_len,
-    };
+    } + short_convolution::cost(spec, channels, kv_len as usize);
     if heads.qk_norm.is_none() {
         return maps;
     }

@@ -34,6 +34,8 @@ use tealight_ops::retention::{self, retention};
 use super::decoding::refuse_score_bias;
 use super::onnx::{Layer, Output, heads};
 use super::projection::{self, Heads, Projection, merge_heads};
+use super::short_convolution::Before;
+use super::state::State;
 use super::tokens_first::TokensFirst;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
@@ -43,8 +45,6 @@ use crate::choice::settings::settings;
 use crate::error::BuildResult;
 use crate::layers::dropout::Dropout;
 use crate::layers::linear::{Bias, Linear};
-use crate::mask::Mask;
-use crate::mode::Mode;
 use crate::onnx_graph::{OnnxResult, Value};
 
 /// ε of GroupNorm.
@@ -52,7 +52,10 @@ const EPSILON: f64 = 1e-5;
 
 settings! {
     /// `[model.attention] kind = "retention"`
-    pub struct Config {}
+    pub struct Config {
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
+    }
 }
 
 impl AttentionKind for Config {
@@ -82,6 +85,10 @@ impl AttentionKind for Config {
             activations: 4. * d_heads * len,
         };
         projection::cost(spec, [q_len, kv_len]) + core
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 
     /// In the parallel form, eq. (5).
@@ -131,7 +138,7 @@ struct Retention {
 impl Attention for Retention {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
-        let qkv = self.project(input, 0)?; // (batch, n_heads, len, head_dim)
+        let qkv = self.rotated(self.projection.project(input)?, 0)?; // (batch, n_heads, len, head_dim)
         let retained = |[query, key, value]: &[Tensor; 3], padding| {
             retention(query, key, value, &self.gamma, padding)
         };
@@ -149,7 +156,7 @@ impl Attention for Retention {
     /// Q Kᵀ ⊙ D, without GroupNorm.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
-        let [query, key, _value] = self.project(input, 0)?;
+        let [query, key, _value] = self.rotated(self.projection.project(input)?, 0)?;
         let weights = |query: &Tensor, key: &Tensor, padding| {
             retention::reference::weights(query, key, &self.gamma, padding)
         };
@@ -169,15 +176,15 @@ impl Attention for Retention {
     fn decoding_state<'a>(&'a self, _memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
         let gamma = Tensor::new(self.gamma.as_slice(), self.ones.device())?;
         let gamma = gamma.to_dtype(self.ones.dtype())?.reshape((1, self.gamma.len(), 1, 1))?;
-        Ok(Some(Box::new(Decoding { layer: self, gamma, len: 0, state: None })))
+        let past = State::default();
+        Ok(Some(Box::new(Decoding { layer: self, gamma, len: 0, state: None, past })))
     }
 }
 
 impl Retention {
     /// Q / √head_dim and K, rotated if positions are rotary, and V: `(batch, n_heads, len, head_dim)`. `start`
     /// is the first position.
-    fn project(&self, input: &AttentionInput<'_>, start: usize) -> Result<[Tensor; 3]> {
-        let [query, key, value] = self.projection.project(input)?;
+    fn rotated(&self, [query, key, value]: [Tensor; 3], start: usize) -> Result<[Tensor; 3]> {
         let query = (query * self.scale)?;
         Ok([self.projection.rotated(&query, start)?, self.projection.rotated(&key, start)?, value])
     }
@@ -200,14 +207,15 @@ struct Decoding<'a> {
     len: usize,
     /// S, `(batch, n_heads, head_dim, head_dim)`
     state: Option<Tensor>,
+    /// What the convolutions behind the maps still read.
+    past: State,
 }
 
 impl DecodingState for Decoding<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         refuse_score_bias(score_bias)?;
-        let mask = Mask::none();
-        let input = AttentionInput::new(x, &mask, Mode::Eval);
-        let [query, key, value] = self.layer.project(&input, self.len)?;
+        let qkv = self.layer.projection.project_after(x, &mut Before::after(&mut self.past))?;
+        let [query, key, value] = self.layer.rotated(qkv, self.len)?;
         let (_batch, n_new, _d_model) = x.dims3()?;
         let contexts = (0..n_new).map(|i| {
             let at = |x: &Tensor| x.narrow(2, i, 1)?.contiguous();
@@ -219,7 +227,7 @@ impl DecodingState for Decoding<'_> {
     }
 
     fn kept(&mut self) -> Vec<&mut Tensor> {
-        self.state.iter_mut().collect()
+        self.state.iter_mut().chain(self.past.tensors_mut()).collect()
     }
 }
 

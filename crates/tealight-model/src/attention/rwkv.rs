@@ -27,14 +27,17 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
+use tealight_ops::Tokens;
 use tealight_ops::activation::sigmoid;
 use tealight_ops::wkv::{self, wkv};
 
 use super::decoding::refuse_score_bias;
-use super::onnx::recurrence::{Recurrence, fading_mean};
-use super::onnx::{Layer, Output};
+use super::onnx::recurrence::{Recurrence, fading_mean, previous_tokens};
+use super::onnx::{Layer, Output, convolution};
 use super::projection;
 use super::running_mean::RunningMean;
+use super::short_convolution::{Before, ShortConvolution};
+use super::state::State;
 use super::tokens_first::TokensFirst;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
@@ -50,7 +53,10 @@ use crate::params::init::Initializer;
 
 settings! {
     /// `[model.attention] kind = "rwkv"`
-    pub struct Config {}
+    pub struct Config {
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
+    }
 }
 
 impl AttentionKind for Config {
@@ -65,6 +71,7 @@ impl AttentionKind for Config {
             receptance: TokenShift::build("receptance", spec, vb)?,
             key: TokenShift::build("key", spec, vb)?,
             value: TokenShift::build("value", spec, vb)?,
+            convolutions: ShortConvolution::build_all([spec.d_model; 3], spec, vb)?,
             log_w: vector("decay", Initializer::RWKV_DECAY)?,
             bonus: vector("bonus", Initializer::rwkv_bonus())?,
             output: projection::output(spec, vb)?,
@@ -84,27 +91,27 @@ impl AttentionKind for Config {
         projection::cost(spec, [q_len, kv_len]) + core
     }
 
+    fn conv_size(&self) -> usize {
+        self.conv_size
+    }
+
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
         let (graph, sequence, at) = (layer.graph(), layer.sequence, &layer.at);
-        // x_{t−1}: the token before each position, padding skipped; the first token has zeros.
-        let real = graph.unsqueeze(&sequence.real_keys(), &[2]);
-        let zero = graph.scale(&graph.squeeze(&graph.slice(x, 1, [0, 1, 1]), &[1]), 0.);
-        let previous = graph.scan([&zero], [x, &real], |[last], [x, real]| {
-            let change = graph.mul(&graph.sub(&x, &last), &real);
-            ([graph.add(&last, &change)], last)
-        });
+        let previous = previous_tokens(layer, x); // x_{t−1}
         let shift = |name: &str| -> Result<Value> {
             let at = at.at(name);
             let change = graph.mul(&graph.sub(x, &previous), &at.constant(graph, "mix")?);
             graph.linear(&at, &graph.add(&change, &previous))
         };
-        let (key, value) = (shift("key")?, shift("value")?);
+        let key = convolution::activated(layer, "key", shift("key")?)?;
+        let value = convolution::activated(layer, "value", shift("value")?)?;
+        let receptance = convolution::activated(layer, "query", shift("receptance")?)?;
         let decay = at.derived(graph, "decay.exp", &at.tensor("decay")?.exp()?)?;
         let bonus = at.constant(graph, "bonus")?;
         let recurrence =
             Recurrence { key: &key, value: &value, decay: Some(&decay), bonus: Some(&bonus) };
         let context = fading_mean(sequence, &recurrence);
-        let gated = graph.mul(&graph.map("Sigmoid", &shift("receptance")?), &context);
+        let gated = graph.mul(&graph.map("Sigmoid", &receptance), &context);
         let y = graph.linear(&at.at("output"), &gated)?;
         Ok(Some(Output { y, present: None }))
     }
@@ -139,6 +146,8 @@ struct Rwkv {
     receptance: TokenShift,
     key: TokenShift,
     value: TokenShift,
+    /// Of the receptance, called `query`, of the key and of the value.
+    convolutions: Option<[ShortConvolution; 3]>,
     /// ln w, `(d_model)`: the parameter `decay`
     log_w: Tensor,
     /// u, `(d_model)`
@@ -164,7 +173,11 @@ impl Attention for Rwkv {
         let x = input.source(Reads::Past)?;
         let padding = input.mask.padding_only()?;
         let weights = |x: &Tensor, padding| {
-            let key = self.key.forward(x, &shifted(x)?)?;
+            let before = &mut Before {
+                tokens: Tokens { key_padding_mask: padding, segments: None },
+                past: None,
+            };
+            let [_receptance, key, _value] = self.maps(x, &shifted(x)?, before)?;
             wkv::reference::weights(&key, &self.log_w.exp()?, &self.bonus, padding)
         };
         match TokensFirst::of(padding)? {
@@ -174,18 +187,28 @@ impl Attention for Rwkv {
     }
 
     fn decoding_state<'a>(&'a self, _memory: Option<Memory<'a>>) -> Result<Option<BoxState<'a>>> {
-        Ok(Some(Box::new(Decoding { layer: self, last_x: None, past: None })))
+        let convolved = State::default();
+        Ok(Some(Box::new(Decoding { layer: self, last_x: None, past: None, convolved })))
     }
 }
 
 impl Rwkv {
     /// The output of the layer: `x (batch, len, d_model)`, `padding (batch, len)` at the end, 1 = padding.
     fn mixed(&self, x: &Tensor, padding: Option<&Tensor>, mode: Mode) -> Result<Tensor> {
-        let previous = shifted(x)?; // x_{t−1}
-        let (key, value) = (self.key.forward(x, &previous)?, self.value.forward(x, &previous)?);
+        let tokens = Tokens { key_padding_mask: padding, segments: None };
+        let [receptance, key, value] =
+            self.maps(x, &shifted(x)?, &mut Before { tokens, past: None })?;
         let context = wkv(&key, &value, &self.log_w.exp()?, &self.bonus, padding)?;
-        let gate = sigmoid(&self.receptance.forward(x, &previous)?)?;
+        let gate = sigmoid(&receptance)?;
         self.output.forward(&self.dropout.forward(&(gate * context)?, mode)?)
+    }
+
+    /// r, k and v of x_t and x_{t−1}, `x` and `previous (batch, len, d_model)`.
+    fn maps(&self, x: &Tensor, previous: &Tensor, before: &mut Before<'_>) -> Result<[Tensor; 3]> {
+        let maps = [&self.receptance, &self.key, &self.value];
+        let [receptance, key, value] = maps.map(|map| map.forward(x, previous));
+        let outputs = [receptance?, key?, value?];
+        ShortConvolution::activated_all(self.convolutions.as_ref(), outputs, before)
     }
 }
 
@@ -203,6 +226,8 @@ struct Decoding<'a> {
     last_x: Option<Tensor>,
     /// The two sums of wkv over the past, `(batch, 1, d_model)` each.
     past: Option<RunningMean>,
+    /// What the convolutions behind the maps still read.
+    convolved: State,
 }
 
 impl DecodingState for Decoding<'_> {
@@ -215,18 +240,19 @@ impl DecodingState for Decoding<'_> {
         };
         let previous = Tensor::cat(&[&first, &x.narrow(1, 0, n_new - 1)?], 1)?;
         let layer = self.layer;
-        let (key, value) = (layer.key.forward(x, &previous)?, layer.value.forward(x, &previous)?);
+        let before = &mut Before::after(&mut self.convolved);
+        let [receptance, key, value] = layer.maps(x, &previous, before)?;
         let contexts =
             (0..n_new).map(|i| self.read(&key.narrow(1, i, 1)?, &value.narrow(1, i, 1)?));
         let context = Tensor::cat(&contexts.collect::<Result<Vec<_>>>()?, 1)?;
         self.last_x = Some(x.narrow(1, n_new - 1, 1)?);
-        let gate = sigmoid(&layer.receptance.forward(x, &previous)?)?;
+        let gate = sigmoid(&receptance)?;
         layer.output.forward(&(gate * context)?)
     }
 
     fn kept(&mut self) -> Vec<&mut Tensor> {
         let past = self.past.iter_mut().flat_map(RunningMean::tensors_mut);
-        self.last_x.iter_mut().chain(past).collect()
+        self.last_x.iter_mut().chain(past).chain(self.convolved.tensors_mut()).collect()
     }
 }
 

@@ -37,6 +37,7 @@ use super::projection::concat_heads;
 use super::recurrent::convolution::Unit;
 use super::recurrent::gated_output::OutputMap;
 use super::recurrent::{self, Call, Erase, Inputs, Layer, Recurrent, split_heads, wide};
+use super::short_convolution::{self, Before, ShortConvolution};
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention, LayerPlace};
 use crate::choice::settings::settings;
 use crate::error::BuildResult;
@@ -61,6 +62,8 @@ settings! {
         pub value_rank: Option<usize> = None,
         /// The rank of the map of the gate.
         pub gate_rank: Option<usize> = None,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -95,13 +98,19 @@ impl AttentionKind for Config {
         let matrices = 4. * d_model * width + (d_model + width) * (decay + rate + value + gate);
         let vectors = bias * (3. * width + d_model) + 6. * d_model + 7. * width + of_value;
         let len = q_len as f64;
-        AttentionCost {
-            parameters: matrices + vectors,
-            flops: len * (2. * matrices + 18. * d_model + 40. * width)
-                + 2. * len * n_heads * recurrent::flops(head_dim, head_dim),
-            // Six mixtures; maps and what is made of them; both steps of the rule; norm, bonus and gate.
-            activations: len * (13. * d_model + 30. * width + decay + rate + value + gate),
-        }
+        let convolutions = short_convolution::cost(spec, 3 * spec.d_heads(), q_len);
+        convolutions
+            + AttentionCost {
+                parameters: matrices + vectors,
+                flops: len * (2. * matrices + 18. * d_model + 40. * width)
+                    + 2. * len * n_heads * recurrent::flops(head_dim, head_dim),
+                // Six mixtures; maps and what is made of them; both steps of the rule; norm, bonus and gate.
+                activations: len * (13. * d_model + 30. * width + decay + rate + value + gate),
+            }
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 
     fn onnx(&self, _layer: &OnnxLayer<'_>, _x: &Value) -> OnnxResult<Option<Output>> {
@@ -116,6 +125,8 @@ struct Rwkv7 {
     receptance: Mixed<Linear>,
     key: Mixed<Linear>,
     value: Mixed<Linear>,
+    /// Of the receptance, called `query`, of the key and of the value.
+    convolutions: Option<[ShortConvolution; 3]>,
     decay: Mixed<LowRank>,
     rate: Mixed<LowRank>,
     gate: Mixed<LowRank>,
@@ -168,6 +179,7 @@ impl Rwkv7 {
             receptance: linear("receptance", 0.2, 1.)?,
             key: linear("key", 0.7, 0.1)?,
             value: linear("value", 0.7, 1.)?,
+            convolutions: ShortConvolution::build_all([channels.width; 3], spec, vb)?,
             decay: based(
                 low_rank("decay", 0.9, of_decay)?,
                 vector("decay.base", Channels::decay)?,
@@ -204,9 +216,10 @@ impl Rwkv7 {
     }
 
     /// v before the share of the first layer's, and what that share is computed from.
-    fn values(&self, shifted: &Shifted) -> Result<[Tensor; 2]> {
+    fn values(&self, shifted: &Shifted, before: &mut Before<'_>) -> Result<[Tensor; 2]> {
         let x = self.value.mixed(shifted)?;
-        Ok([self.value.map.forward(&x)?, x])
+        let convolution = self.convolutions.as_ref().map(|[.., value]| value);
+        Ok([ShortConvolution::activated(convolution, &self.value.map.forward(&x)?, before)?, x])
     }
 
     /// ln w.
@@ -229,15 +242,22 @@ impl Recurrent for Rwkv7 {
         let shifted = self.shifted(call)?;
         let head_dim = self.ones.elem_count();
         let heads = |x: &Tensor| split_heads(x, head_dim);
-        let [mut value, of_value] = self.values(&shifted)?;
+        let first = call.first;
+        let mut before = call.before();
+        let [mut value, of_value] = self.values(&shifted, &mut before)?;
         if let Some(share) = &self.share {
-            let Some(first) = call.first else {
+            let Some(first) = first else {
                 bail!("a later layer of rwkv7 was given no values of the first one")
             };
             let share = sigmoid(&share.forward(&of_value)?)?;
             value = (&value + ((first - &value)? * share)?)?;
         }
+        let [of_receptance, of_key] =
+            [0, 1].map(|i| self.convolutions.as_ref().map(|convolutions| &convolutions[i]));
         let key = self.key.map.forward(&self.key.mixed(&shifted)?)?;
+        let key = ShortConvolution::activated(of_key, &key, &mut before)?;
+        let receptance = self.receptance.map.forward(&self.receptance.mixed(&shifted)?)?;
+        let receptance = ShortConvolution::activated(of_receptance, &receptance, &mut before)?;
         let rate = sigmoid(&self.rate.map.forward(&self.rate.mixed(&shifted)?)?)?;
         let log_decay = heads(&self.log_decay(&shifted)?)?;
         let erased = self.unit.forward(&key.broadcast_mul(&self.erased)?)?;
@@ -246,7 +266,7 @@ impl Recurrent for Rwkv7 {
         let along = (wide(&erased)? * log_decay.neg()?.exp()?)?;
         let value = heads(&value)?;
         Ok(Inputs {
-            query: heads(&self.receptance.map.forward(&self.receptance.mixed(&shifted)?)?)?,
+            query: heads(&receptance)?,
             key: in_turns(&(heads(&rate)? * erased)?, &written)?,
             value: in_turns(&value.zeros_like()?, &value)?,
             strength: None,
@@ -277,7 +297,8 @@ impl Recurrent for Rwkv7 {
     fn passed_on(&self, call: &Call<'_>) -> Result<Option<Tensor>> {
         let mut past = call.past.as_deref().cloned();
         let mut call = Call { past: past.as_mut(), ..*call };
-        let [value, _x] = self.values(&self.shifted(&mut call)?)?;
+        let shifted = self.shifted(&mut call)?;
+        let [value, _x] = self.values(&shifted, &mut call.before())?;
         Ok(Some(value))
     }
 }

@@ -31,6 +31,8 @@ settings! {
         pub score: Score = Score::ScaledDot,
         /// n of the bias −ln n. It stays the same whatever the length of a sequence; 1 is no bias.
         pub length: usize = 1024,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -48,6 +50,10 @@ impl AttentionKind for Config {
 
     fn cost(&self, spec: &AttentionSpec<'_>, q_len: usize, kv_len: usize) -> AttentionCost {
         projection::cost(spec, [q_len, kv_len]) + dense::cost(spec, self.score, [q_len, kv_len])
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {

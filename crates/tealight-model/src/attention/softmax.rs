@@ -27,6 +27,7 @@ use super::output_gate::{Gate, OutputGate};
 use super::parts::Parts;
 use super::projection::{self, Heads, Projection, concat_heads};
 use super::score::{Score, ScoreFunction};
+use super::short_convolution::Before;
 use super::sink::Sink;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
@@ -56,6 +57,8 @@ settings! {
         pub sink: Sink = Sink::None,
         /// What the heads are multiplied by before the output map. With scores that are products.
         pub output_gate: OutputGate = OutputGate::None,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -107,6 +110,10 @@ impl AttentionKind for Config {
 
     fn n_kv_heads(&self) -> Option<usize> {
         self.n_kv_heads
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
@@ -199,12 +206,17 @@ impl CachedLayer for Softmax {
         self.window
     }
 
-    fn queries(&self, x: &Tensor, start: usize) -> Result<Tensor> {
-        self.projection.queries(x, start)
+    fn queries(&self, x: &Tensor, start: usize, before: &mut Before<'_>) -> Result<Tensor> {
+        self.projection.queries(x, start, before)
     }
 
-    fn cached(&self, source: &Tensor, start: usize, _: &mut Vec<Tensor>) -> Result<Vec<Tensor>> {
-        let (key, value) = self.projection.keys_and_values(source, start)?;
+    fn cached(
+        &self,
+        source: &Tensor,
+        start: usize,
+        before: &mut Before<'_>,
+    ) -> Result<Vec<Tensor>> {
+        let (key, value) = self.projection.keys_and_values(source, start, before)?;
         Ok(vec![key, value])
     }
 

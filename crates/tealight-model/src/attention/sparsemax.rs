@@ -27,6 +27,8 @@ settings! {
     pub struct Config {
         /// How similar a query is to a key.
         pub score: Score = Score::ScaledDot,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -51,5 +53,9 @@ impl DenseKind for Config {
         let sum = graph.sum(&graph.mul(&sorted, &support), -1);
         let tau = graph.div(&graph.sub(&sum, &graph.number(1.)), &n);
         Some(graph.map("Relu", &graph.sub(&z, &tau)))
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 }

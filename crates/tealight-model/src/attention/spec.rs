@@ -34,6 +34,11 @@ pub struct AttentionSpec<'a> {
     /// Whether a sequence holds several documents, kept apart by
     /// [`Mask::with_segments`](crate::mask::Mask::with_segments).
     pub packed: bool,
+    /// Tokens that convolutions behind the maps read; 0: there are none. [`AttentionConfig::build`] sets it by the settings of
+    /// the kind.
+    ///
+    /// [`AttentionConfig::build`]: super::AttentionConfig::build
+    pub conv_size: usize,
     /// Where the layer is in its stack.
     pub layer: LayerPlace,
     /// The initial values of the weights.

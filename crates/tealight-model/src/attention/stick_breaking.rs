@@ -28,6 +28,8 @@ settings! {
         pub score: Score = Score::ScaledDot,
         /// Give the weight that is left to the position itself.
         pub rest: bool = false,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -49,5 +51,9 @@ impl DenseKind for Config {
 
     fn row_sum(&self) -> RowSum {
         RowSum::AtMostOne
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 }

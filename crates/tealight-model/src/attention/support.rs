@@ -117,6 +117,7 @@ fn attention_spec(
         bias: Bias::With,
         position,
         packed: false,
+        conv_size: 0,
         layer: LayerPlace::ONLY,
         init: &Initializer::FAN_IN,
         key: "model.attention",

@@ -36,6 +36,8 @@ settings! {
         pub rule: Rule = Rule::CutRenormalized,
         /// How similar a query is to a key.
         pub score: Score = Score::ScaledDot,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -103,5 +105,9 @@ impl DenseKind for Config {
             Rule::CutRenormalized => graph.div(&cut, &graph.nonzero(&graph.sum(&cut, -1))),
             Rule::Cut | Rule::ScoreCut => cut,
         })
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 }

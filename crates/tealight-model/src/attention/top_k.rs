@@ -29,6 +29,8 @@ settings! {
         pub k: usize = 8,
         /// How similar a query is to a key.
         pub score: Score = Score::ScaledDot,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -56,5 +58,9 @@ impl DenseKind for Config {
         let [values, places] = graph.top(scores, &k);
         let nothing = graph.expand(&graph.number(FORBIDDEN), &graph.map("Shape", scores));
         Some(graph.softmax(&graph.scatter_last(&nothing, &places, &values), -1))
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 }

@@ -248,6 +248,7 @@ impl Heads {
                         qk_norm_epsilon,
                         sink,
                         output_gate,
+                        conv_size: 0,
                     }
                 }
                 other => {

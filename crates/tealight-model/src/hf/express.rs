@@ -6,7 +6,7 @@ use super::classification::Classification;
 use super::ids::SpecialIds;
 use super::rules::Rules;
 use super::table::{Alias, Pair};
-use super::{Family, HfError, HfResult};
+use super::{Family, HfError, HfResult, requirements};
 use crate::choice::names::Named as _;
 use crate::config::ModelConfig;
 use crate::error::ConfigFault;
@@ -87,6 +87,7 @@ pub fn express_as(
     let class = family.class();
     let Some(outputs) = outputs else {
         let mut rules = Rules::new(class.architecture);
+        requirements::check_no_convolutions(config, &mut rules);
         let keys = (class.write)((config, spec, ids), &mut rules);
         let notes = rules.finish(family)?;
         let (architecture, pairs) = (class.architecture, class.all_pairs(config, None));
@@ -94,6 +95,7 @@ pub fn express_as(
     };
     let head = family.classifier()?;
     let mut rules = Rules::without_lm_head(head.architecture);
+    requirements::check_no_convolutions(config, &mut rules);
     let mut keys = (class.write)((config, spec, ids), &mut rules);
     keys.extend(head.express(config, outputs, &mut rules));
     let notes = rules.finish(family)?;

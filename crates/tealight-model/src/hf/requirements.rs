@@ -130,13 +130,23 @@ pub(super) fn softmax_score(
         rules.wrong_kind(&key("kind"), attention.kind(), "softmax");
         return None;
     };
-    let softmax::Config { score, n_kv_heads, qk_norm, qk_norm_epsilon: _, sink, output_gate } =
-        *softmax;
+    let softmax::Config { score, n_kv_heads, qk_norm, sink, output_gate, .. } = *softmax;
     check_plain_heads(table, sink, output_gate, rules);
     let heads = n_kv_heads.is_none_or(|n| n == config.n_heads);
     rules.check(heads, &key("n_kv_heads"), "set", "one head of keys per head of queries");
     rules.require_off(&key("qk_norm"), qk_norm, "queries and keys without a norm");
     Some(score)
+}
+
+/// Requires layers without a convolution before their attention.
+pub(super) fn check_no_convolutions(config: &ModelConfig, rules: &mut Rules) {
+    for (table, attention) in config.attentions() {
+        let size = attention.conv_size();
+        let has = "attention without a convolution before it";
+        if size > 0 {
+            rules.fault(&[&format!("{table}.conv_size")], &size.to_string(), has);
+        }
+    }
 }
 
 /// Requires attention in the TOML's `table` without a sink and without a gate.

@@ -126,6 +126,7 @@ pub(crate) fn build_at(
         bias: Bias::Without,
         position: AttentionNeeds::Nothing,
         packed: false,
+        conv_size: 0,
         layer,
         init: &init,
         key: "model.attention",

@@ -3,7 +3,7 @@
 //! In the records positions come after heads, and 1 in `mask` is a token.
 
 use candle_core::{DType, Result, Tensor};
-use tealight_model::attention::recurrent::state::State;
+use tealight_model::attention::state::State;
 use tealight_model::attention::{
     AttentionConfig, deltanet, gated_deltanet, gla, kda, mamba2, rwkv7,
 };
@@ -344,6 +344,7 @@ fn layer_of(case: &Case<'_>, x: &Inputs) -> Result<(AttentionConfig, Sizes, Para
                 expand_k: (keys / n_heads) as f64,
                 expand_v: (values / n_heads) as f64,
                 rank: rank("gk_a_proj")?,
+                ..Default::default()
             };
             let parameters = named(&[
                 ("query.weight", "q_proj"),
@@ -372,6 +373,7 @@ fn rwkv7_layer(x: &Inputs, sizes: Sizes) -> Result<(AttentionConfig, Sizes, Para
         rate_rank: rank("a1")?,
         value_rank: rank("v1")?,
         gate_rank: rank("g1")?,
+        ..Default::default()
     };
     let as_they_are = [
         ("receptance.mix", "x_r"),

@@ -139,7 +139,12 @@ pub(crate) fn check_differential(case: &Case<'_>) -> Result<()> {
         }
         parameters.push(("norm.weight", x["norm"].clone()));
         let sizes = Sizes { d_model: 3 * width, n_heads, head_dim, len };
-        build(case, &AttentionConfig::Differential(differential::Config {}), sizes, parameters)
+        build(
+            case,
+            &AttentionConfig::Differential(differential::Config::default()),
+            sizes,
+            parameters,
+        )
     };
     let layer_mask = layer::layer_mask(case, &mask)?;
     // (batch, n_heads, [2,] len, width) → (batch, len, all)
@@ -322,11 +327,14 @@ pub(crate) fn check_layer(case: &Case<'_>) -> Result<()> {
     let (_batch, len, d_model) = x["x"].dims3()?;
     let (config, head_dim, names): (_, _, &[(&str, &str)]) = match case.op() {
         "forgetting_layer" => {
-            let config = AttentionConfig::Forgetting(forgetting::Config { pro: of.pro });
+            let config = AttentionConfig::Forgetting(forgetting::Config {
+                pro: of.pro,
+                ..Default::default()
+            });
             (config, x["q_proj"].dim(0)? / n_heads, FORGETTING)
         }
         "differential_layer" => {
-            let config = AttentionConfig::Differential(differential::Config {});
+            let config = AttentionConfig::Differential(differential::Config::default());
             (config, x["v_proj"].dim(0)? / n_heads, DIFFERENTIAL)
         }
         _ => {
@@ -336,6 +344,7 @@ pub(crate) fn check_layer(case: &Case<'_>) -> Result<()> {
                 d_nope: of.d_nope,
                 d_rope: of.d_rope,
                 d_value: of.d_v,
+                ..Default::default()
             });
             (config, of.d_rope.expect("a width"), LATENT)
         }
@@ -457,6 +466,7 @@ fn build(
         bias: Bias::Without,
         position,
         packed: false,
+        conv_size: 0,
         layer: LayerPlace { index, count: index + 1, is_first: true },
         init: &init,
         key: "model.attention",

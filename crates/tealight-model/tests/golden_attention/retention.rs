@@ -37,7 +37,7 @@ pub(crate) fn check_gated(case: &Case<'_>) -> Result<()> {
     })?;
     let of_the_paper = |(head, &decay): (usize, &f64)| decay == 1. - (-5. - head as f64).exp2();
     if is_group && decay.iter().enumerate().all(of_the_paper) {
-        layer::check(case, &AttentionConfig::Retention(kind::Config {}), &mask)?;
+        layer::check(case, &AttentionConfig::Retention(kind::Config::default()), &mask)?;
     }
     Ok(())
 }

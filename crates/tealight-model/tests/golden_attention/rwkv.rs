@@ -29,7 +29,7 @@ pub(crate) fn check(case: &Case<'_>) -> Result<()> {
     case.compare_with_gradients(|x| {
         let (_batch, len, d_model) = x["x"].dims3()?;
         let sizes = Sizes { d_model, n_heads: 1, head_dim: d_model, q_len: len, kv_len: len };
-        let config = AttentionConfig::Rwkv(rwkv::Config {});
+        let config = AttentionConfig::Rwkv(rwkv::Config::default());
         let layer = layer::build(&config, case.dtype, Reads::Past, sizes, parameters(x))?;
         let y = layer.forward(&AttentionInput::new(&x["x"], &mask, Mode::Eval))?;
         let Some(padding) = recorded.padding() else { return Ok(y) };

@@ -93,7 +93,7 @@ const POSITIONS: [(&str, &str); 9] = [
 /// Kinds of attention that are tried with every position.
 const WITH_EVERY_POSITION: [&str; 4] = ["softmax", "local", "nystrom", "retention"];
 
-const STYLES: [(&str, &str, Task); 16] = [
+const STYLES: [(&str, &str, Task); 17] = [
     (
         "bert",
         "norm_placement = 'post'\ntied_output = true\nembedding = { norm = true }\n\
@@ -129,6 +129,12 @@ const STYLES: [(&str, &str, Task); 16] = [
         "causal = true\nposition = { kind = 'rotary', scaling = { kind = 'linear', factor = 3.0 } }\n\
          layers = [{ attention = { kind = 'softmax', n_kv_heads = 1, qk_norm = true, qk_norm_epsilon = 0.1 } }, \
          { attention = { kind = 'linear' }, position = { kind = 'none' } }]",
+        Task::CausalLm,
+    ),
+    (
+        "short_convolution",
+        "causal = true\nlayers = [{ attention = { kind = 'softmax', conv_size = 4 } }, \
+         { attention = { kind = 'rwkv', conv_size = 1 } }]",
         Task::CausalLm,
     ),
     ("plain_head", "lm_head = { transform = false, bias = false }\nbias = false", Task::MaskedLm),

@@ -33,6 +33,8 @@ use super::decoding::refuse_score_bias;
 use super::onnx::{Layer, Output, heads};
 use super::projection::{self, Heads, Projection, merge_heads};
 use super::running_mean::RunningMean;
+use super::short_convolution::Before;
+use super::state::State;
 use super::{
     Attention, AttentionCost, AttentionInput, AttentionKind, AttentionSpec, BoxAttention, BoxState,
     DecodingState, Memory, Reads,
@@ -52,6 +54,8 @@ settings! {
         /// Channels of queries and keys in each head under `feature_map = "taylor"`, which makes features of their pairs;
         /// 16 when absent.
         pub feature_dim: Option<usize> = None,
+        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        pub conv_size: usize = 0,
     }
 }
 
@@ -95,6 +99,10 @@ impl AttentionKind for Config {
             activations: 4. * numbers,
         };
         cost(spec.head_dim(), spec, [q_len, kv_len]) + features
+    }
+
+    fn conv_size(&self) -> usize {
+        self.conv_size
     }
 
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
@@ -179,13 +187,13 @@ impl<F: FeatureMap> LinearAttention<F> {
     }
 
     /// ln φ(K) and V.
-    fn log_key_value(&self, source: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (key, value) = self.projection.keys_and_values(source, 0)?;
+    fn log_key_value(&self, source: &Tensor, before: &mut Before<'_>) -> Result<(Tensor, Tensor)> {
+        let (key, value) = self.projection.keys_and_values(source, 0, before)?;
         Ok((self.features.log_key(&swap_axes(&key)?)?, swap_axes(&value)?))
     }
 
-    fn log_query(&self, x: &Tensor) -> Result<Tensor> {
-        self.features.log_query(&swap_axes(&self.projection.queries(x, 0)?)?)
+    fn log_query(&self, x: &Tensor, before: &mut Before<'_>) -> Result<Tensor> {
+        self.features.log_query(&swap_axes(&self.projection.queries(x, 0, before)?)?)
     }
 
     /// ln φ(Q), ln φ(K) and V: `(batch, n_heads, len, n_features)`, twice, and `(batch, n_heads, len, head_dim)`.
@@ -215,12 +223,12 @@ impl<F: FeatureMap> Attention for LinearAttention<F> {
         let sums = match (self.projection.reads(), memory) {
             (Reads::Past, None) => None,
             (Reads::Memory, Some(Memory { states, mask })) => {
-                let (key, value) = self.log_key_value(states)?;
+                let (key, value) = self.log_key_value(states, &mut Before::whole(mask))?;
                 Some(sum(&key, &value, mask.padding_only()?)?)
             }
             _ => return Ok(None),
         };
-        Ok(Some(Box::new(Decoding { attention: self, sums })))
+        Ok(Some(Box::new(Decoding { attention: self, sums, past: State::default() })))
     }
 }
 
@@ -229,12 +237,14 @@ impl<F: FeatureMap> Attention for LinearAttention<F> {
 struct Decoding<'a, F> {
     attention: &'a LinearAttention<F>,
     sums: Option<RunningMean>,
+    /// What the convolutions behind the maps still read.
+    past: State,
 }
 
 impl<F: FeatureMap> DecodingState for Decoding<'_, F> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         refuse_score_bias(score_bias)?;
-        let query = self.attention.log_query(x)?;
+        let query = self.attention.log_query(x, &mut Before::after(&mut self.past))?;
         let context = match (self.attention.projection.reads(), &self.sums) {
             (Reads::Memory, Some(memory)) => averages(memory, &query)?,
             _ => self.read_past(x, &query)?,
@@ -243,14 +253,16 @@ impl<F: FeatureMap> DecodingState for Decoding<'_, F> {
     }
 
     fn kept(&mut self) -> Vec<&mut Tensor> {
-        self.sums.iter_mut().flat_map(RunningMean::tensors_mut).collect()
+        let sums = self.sums.iter_mut().flat_map(RunningMean::tensors_mut);
+        sums.chain(self.past.tensors_mut()).collect()
     }
 }
 
 impl<F: FeatureMap> Decoding<'_, F> {
     /// The new positions, one after the other; each is added to the sums before its query reads them.
     fn read_past(&mut self, x: &Tensor, query: &Tensor) -> Result<Tensor> {
-        let (key, value) = self.attention.log_key_value(x)?;
+        let mut before = Before::after(&mut self.past);
+        let (key, value) = self.attention.log_key_value(x, &mut before)?;
         let (_batch, _n_heads, n_new, _n_features) = key.dims4()?;
         let mut contexts = Vec::with_capacity(n_new);
         for i in 0..n_new {

@@ -22,6 +22,8 @@ use tealight_ops::swap_axes::swap_axes;
 use crate::attention::decoding::refuse_score_bias;
 use crate::attention::projection::{self, Maps, merge_heads};
 use crate::attention::recurrent::wide;
+use crate::attention::short_convolution::{self, Before};
+use crate::attention::state::State;
 use crate::attention::{
     Attention, AttentionCost, AttentionInput, AttentionSpec, BoxState, DecodingState, Memory, Reads,
 };
@@ -69,14 +71,17 @@ pub(super) fn cost(
     let bias = f64::from(u8::from(spec.bias == Bias::With));
     let d = feature_dim as f64;
     let features = n_heads * (1. + d + d * d);
-    AttentionCost {
-        parameters: 2. * d_model * (width + d_heads) + bias * (2. * width + d_heads + d_model),
-        flops: 2. * d_model * (width + d_heads) * (q_len + kv_len)
-            + 2. * features * (head_dim + 1.) * (q_len + kv_len)
-            + 2. * CHUNK as f64 * (width + d_heads) * q_len,
-        activations: (2. * width + 3. * d_heads) * (q_len + kv_len)
-            + features * (head_dim + 1.) * kv_len / CHUNK as f64,
-    }
+    let channels = 2 * width as usize + d_heads as usize;
+    let convolutions = short_convolution::cost(spec, channels, kv_len as usize);
+    convolutions
+        + AttentionCost {
+            parameters: 2. * d_model * (width + d_heads) + bias * (2. * width + d_heads + d_model),
+            flops: 2. * d_model * (width + d_heads) * (q_len + kv_len)
+                + 2. * features * (head_dim + 1.) * (q_len + kv_len)
+                + 2. * CHUNK as f64 * (width + d_heads) * q_len,
+            activations: (2. * width + 3. * d_heads) * (q_len + kv_len)
+                + features * (head_dim + 1.) * kv_len / CHUNK as f64,
+        }
 }
 
 /// Linear attention with signed features.
@@ -191,8 +196,9 @@ impl Taylor {
     }
 
     /// Keys, and values with a column of ones; zeros at padding.
-    fn keys_and_values(&self, source: &Tensor, padding: Option<&Tensor>) -> Result<[Tensor; 2]> {
-        let [key, value] = self.maps.keys_and_values(source)?;
+    fn keys_and_values(&self, source: &Tensor, before: &mut Before<'_>) -> Result<[Tensor; 2]> {
+        let [key, value] = self.maps.keys_and_values(source, before)?;
+        let padding = before.tokens.key_padding_mask;
         let value = wide(&self.heads(&value)?)?;
         let value = Tensor::cat(&[&value, &value.narrow(3, 0, 1)?.ones_like()?], 3)?;
         let value = match padding {
@@ -209,8 +215,10 @@ impl Taylor {
 impl Attention for Taylor {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let source = input.source(self.maps.reads)?;
-        let [key, value] = self.keys_and_values(source, input.mask.padding_only()?)?;
-        let query = self.scaled(&self.maps.queries(input.x)?)?;
+        input.mask.padding_only()?;
+        let mut before = Before::whole(input.mask);
+        let [key, value] = self.keys_and_values(source, &mut before)?;
+        let query = self.scaled(&self.maps.queries(input.x, &mut before)?)?;
         let heads = merge_heads(&attend(&query, &key, &value, self.maps.reads)?)?;
         let heads = heads.to_dtype(input.x.dtype())?;
         self.output.forward(&self.dropout.forward(&heads, input.mode)?)
@@ -218,8 +226,10 @@ impl Attention for Taylor {
 
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let source = input.source(self.maps.reads)?;
-        let [key, value] = self.keys_and_values(source, input.mask.padding_only()?)?;
-        let query = self.scaled(&self.maps.queries(input.x)?)?;
+        input.mask.padding_only()?;
+        let mut before = Before::whole(input.mask);
+        let [key, value] = self.keys_and_values(source, &mut before)?;
+        let query = self.scaled(&self.maps.queries(input.x, &mut before)?)?;
         let mut weights = polynomial(&matmul_transposed(&query, &key)?)?;
         // The last column of the values is 0 at padding.
         let is_read = value.narrow(3, value.dim(3)? - 1, 1)?.transpose(2, 3)?;
@@ -235,12 +245,13 @@ impl Attention for Taylor {
         let sums = match (self.maps.reads, memory) {
             (Reads::Past, None) => None,
             (Reads::Memory, Some(Memory { states, mask })) => {
-                let [key, value] = self.keys_and_values(states, mask.padding_only()?)?;
+                mask.padding_only()?;
+                let [key, value] = self.keys_and_values(states, &mut Before::whole(mask))?;
                 Some(sums(&key, &value)?)
             }
             _ => return Ok(None),
         };
-        Ok(Some(Box::new(Decoding { layer: self, sums })))
+        Ok(Some(Box::new(Decoding { layer: self, sums, past: State::default() })))
     }
 }
 
@@ -249,16 +260,19 @@ impl Attention for Taylor {
 struct Decoding<'a> {
     layer: &'a Taylor,
     sums: Option<Tensor>,
+    /// What the convolutions behind the maps still read.
+    past: State,
 }
 
 impl DecodingState for Decoding<'_> {
     fn step(&mut self, x: &Tensor, score_bias: Option<&Tensor>) -> Result<Tensor> {
         refuse_score_bias(score_bias)?;
-        let query = self.layer.scaled(&self.layer.maps.queries(x)?)?;
+        let mut before = Before::after(&mut self.past);
+        let query = self.layer.scaled(&self.layer.maps.queries(x, &mut before)?)?;
         let heads = if let (Reads::Memory, Some(sums)) = (self.layer.maps.reads, &self.sums) {
             matmul(&features(&query)?, sums)?
         } else {
-            let [key, value] = self.layer.keys_and_values(x, None)?;
+            let [key, value] = self.layer.keys_and_values(x, &mut before)?;
             let mut heads = Vec::new();
             for t in 0..query.dim(2)? {
                 let of = |x: &Tensor| x.narrow(2, t, 1)?.contiguous();
@@ -276,6 +290,6 @@ impl DecodingState for Decoding<'_> {
     }
 
     fn kept(&mut self) -> Vec<&mut Tensor> {
-        self.sums.iter_mut().collect()
+        self.sums.iter_mut().chain(self.past.tensors_mut()).collect()
     }
 }

@@ -1,8 +1,6 @@
 //! The parts that the kinds of AFT share: gated means whose weights do not depend on the query.
 
-use candle_core::Result;
-
-use super::{Layer, Output};
+use super::{Layer, Output, convolution};
 use crate::onnx_graph::{FORBIDDEN, OnnxResult, Type, Value, signed};
 
 /// The tap of a filter that query i has for key j, and 1 where it has one, else 0: `(q_len, kv_len)` each.
@@ -52,8 +50,11 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
-    pub(crate) fn project(layer: &Layer<'_>, x: &Value) -> Result<Self> {
-        let map = |name| layer.graph().linear(&layer.at.at(name), x);
+    pub(crate) fn project(layer: &Layer<'_>, x: &Value) -> OnnxResult<Self> {
+        let map = |name| {
+            let y = layer.graph().linear(&layer.at.at(name), x)?;
+            convolution::activated(layer, name, y)
+        };
         Ok(Self { query: map("query")?, key: map("key")?, value: map("value")? })
     }
 }

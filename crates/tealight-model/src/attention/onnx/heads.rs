@@ -2,9 +2,9 @@
 
 use candle_core::Result;
 
-use super::{Layer, Output};
+use super::{Layer, Output, convolution};
 use crate::attention::projection::Heads;
-use crate::onnx_graph::{Graph, Value, signed};
+use crate::onnx_graph::{Graph, OnnxResult, Value, signed};
 
 /// Queries `(batch, n_heads, q_len, head_dim)`, and keys and values `(batch, n_heads, kv_len, head_dim)`.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Qkv {
 }
 
 /// Projects `x (batch, q_len, d_model)`; queries and keys are rotated, if positions are rotary.
-pub(crate) fn project(layer: &Layer<'_>, x: &Value, heads: Heads) -> Result<Qkv> {
+pub(crate) fn project(layer: &Layer<'_>, x: &Value, heads: Heads) -> OnnxResult<Qkv> {
     let (graph, n_heads) = (layer.graph(), layer.n_heads);
     let n_kv_heads = heads.n_kv_heads.unwrap_or(n_heads);
     let normed = |name, x: Value| {
@@ -25,7 +25,10 @@ pub(crate) fn project(layer: &Layer<'_>, x: &Value, heads: Heads) -> Result<Qkv>
         let gain = layer.at.at(format!("{name}_norm")).constant(graph, "weight")?;
         Ok(graph.rms_norm(&x, &gain, epsilon))
     };
-    let of = |name, n| Result::Ok(split(layer, &graph.linear(&layer.at.at(name), x)?, n));
+    let of = |name, n| {
+        let y = convolution::activated(layer, name, graph.linear(&layer.at.at(name), x)?)?;
+        OnnxResult::Ok(split(layer, &y, n))
+    };
     let rotated = |x: Value| match layer.angles {
         Some(angles) => angles.rotate(layer.sequence, &x, layer.head_dim),
         None => x,

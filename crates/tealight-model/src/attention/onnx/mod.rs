@@ -1,6 +1,7 @@
 //! What kinds of attention share when they add themselves to a graph of ONNX: the layer, heads, weights of a matrix of
 //! scores ([`dense`]), the gate of AFT, recurrences.
 
+pub(crate) mod convolution;
 pub(crate) mod dense;
 pub(crate) mod gate;
 pub(crate) mod heads;

@@ -8,6 +8,7 @@
 //!
 //! The state is numerator, denominator and the largest exponent, relative to which no exponential overflows.
 
+use super::Layer;
 use crate::onnx_graph::{FORBIDDEN, Graph, Sequence, Value};
 
 /// Keys and values `(batch, len, width)`, and w and u `(width)`; 0 if absent.
@@ -40,6 +41,17 @@ pub(crate) fn fading_mean(sequence: &Sequence<'_>, recurrence: &Recurrence<'_>) 
         let fade = |decay| graph.sub(&largest, &graph.mul(decay, &real));
         let largest = decay.map_or(largest.clone(), fade);
         (merged(graph, &[largest, numerator, denominator], &new(key)), y)
+    })
+}
+
+/// x_{t−1} of `x (batch, len, width)`: the token before each position, padding skipped; the first token has zeros.
+pub(crate) fn previous_tokens(layer: &Layer<'_>, x: &Value) -> Value {
+    let (graph, sequence) = (layer.graph(), layer.sequence);
+    let real = graph.unsqueeze(&sequence.real_keys(), &[2]);
+    let zero = graph.scale(&graph.squeeze(&graph.slice(x, 1, [0, 1, 1]), &[1]), 0.);
+    graph.scan([&zero], [x, &real], |[last], [x, real]| {
+        let change = graph.mul(&graph.sub(&x, &last), &real);
+        ([graph.add(&last, &change)], last)
     })
 }
 

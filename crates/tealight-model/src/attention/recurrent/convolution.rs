@@ -3,31 +3,22 @@
 //! ```text
 //! y_t = SiLU(Σᵢ wᵢ ⊙ (W x)_{t−size+1+i} + b)
 //! ```
-//!
-//! The convolution is causal, has one filter for each channel, skips padding, and begins anew at a document
-//! ([`tealight_ops::short_convolution`]). Its initial values are those of PyTorch's `Conv1d`, U(±1/√size).
 
 use candle_core::{Result, Tensor};
-use candle_nn::{Init, VarBuilder};
+use candle_nn::VarBuilder;
 use tealight_ops::activation::silu;
-use tealight_ops::broadcast::broadcast_add;
 use tealight_ops::norm::rms_norm;
-use tealight_ops::short_convolution::{short_convolution, short_convolution_after};
 
 use super::{Call, split_heads};
 use crate::attention::AttentionSpec;
+use crate::attention::short_convolution::ShortConvolution;
 use crate::layers::linear::{Bias, Linear};
 
 /// A linear map, its convolution and the SiLU.
 #[derive(Debug)]
 pub(in crate::attention) struct ShortProjection {
-    /// The name of the map, and of the convolution's past in a state.
-    name: &'static str,
     linear: Linear,
-    /// `(width, size)`; `None`: no convolution.
-    weight: Option<Tensor>,
-    /// `(width)`
-    bias: Option<Tensor>,
+    convolution: Option<ShortConvolution>,
 }
 
 impl ShortProjection {
@@ -35,17 +26,12 @@ impl ShortProjection {
     pub(in crate::attention) fn build(
         name: &'static str,
         width: usize,
-        (size, bias): (usize, Bias),
+        convolution: (usize, Bias),
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
     ) -> Result<Self> {
         let linear = spec.linear(name, width, vb)?;
-        let vb = vb.pp(name).pp("convolution");
-        let bound = 1. / (size as f64).sqrt();
-        let init = Init::Uniform { lo: -bound, up: bound };
-        let weight = (size > 0).then(|| vb.get_with_hints((width, size), "weight", init));
-        let bias = (size > 0 && bias == Bias::With).then(|| vb.get_with_hints(width, "bias", init));
-        Ok(Self { name, linear, weight: weight.transpose()?, bias: bias.transpose()? })
+        Ok(Self { linear, convolution: ShortConvolution::build(name, width, convolution, vb)? })
     }
 
     /// The outputs of several maps, `(batch, len, width)` each.
@@ -55,26 +41,11 @@ impl ShortProjection {
     ) -> Result<[Tensor; N]> {
         let mut outputs = Linear::forward_all(maps.map(|map| &map.linear), call.x)?;
         for (map, output) in maps.into_iter().zip(&mut outputs) {
-            *output = silu(&map.convolved(output, call)?)?;
+            let convolution = map.convolution.as_ref();
+            let convolved = ShortConvolution::plain(convolution, output, &mut call.before())?;
+            *output = silu(&convolved)?;
         }
         Ok(outputs)
-    }
-
-    fn convolved(&self, x: &Tensor, call: &mut Call<'_>) -> Result<Tensor> {
-        let Some(weight) = &self.weight else { return Ok(x.clone()) };
-        let y = match &mut call.past {
-            None => short_convolution(x, weight, call.tokens)?,
-            Some(past) => {
-                let [y, next] =
-                    short_convolution_after(past.get(self.name), x, weight, call.tokens)?;
-                past.insert(self.name, next);
-                y
-            }
-        };
-        match &self.bias {
-            Some(bias) => broadcast_add(&y, bias),
-            None => Ok(y),
-        }
     }
 }
 

@@ -13,7 +13,6 @@ pub(super) mod convolution;
 pub(super) mod decay;
 pub(super) mod delta;
 pub mod gated_output;
-pub mod state;
 
 use std::fmt;
 
@@ -23,13 +22,14 @@ use tealight_ops::{Tokens, reshape};
 
 use super::decoding::refuse_score_bias;
 use super::onnx::Output;
+use super::short_convolution::Before;
+use super::state::State;
 use super::{
     Attention, AttentionInput, AttentionSpec, BoxState, DecodingState, Memory, Reads, RowSum,
 };
 use crate::error::BuildResult;
 use crate::mode::Mode;
 use crate::onnx_graph::{OnnxError, OnnxResult};
-use state::State;
 
 /// Refuses what no kind on the rule can be.
 pub(super) fn check(spec: &AttentionSpec<'_>, kind: &str) -> BuildResult<()> {
@@ -101,6 +101,11 @@ impl<'a> Call<'a> {
     fn new(input: &AttentionInput<'a>, past: Option<&'a mut State>) -> Result<Self> {
         let (x, tokens) = (input.source(Reads::Past)?, input.mask.tokens()?);
         Ok(Self { x, tokens, mode: input.mode, past, first: input.first })
+    }
+
+    /// What lies before and among its positions.
+    pub(super) fn before(&mut self) -> Before<'_> {
+        Before { tokens: self.tokens, past: self.past.as_deref_mut() }
     }
 }
 

@@ -163,6 +163,7 @@ fn spec(args: &AttentionOnce) -> AttentionSpec<'static> {
         bias: Bias::With,
         position: AttentionNeeds::Nothing,
         packed: false,
+        conv_size: 0,
         layer: LayerPlace::ONLY,
         init: &Initializer::FAN_IN,
         key: "model.attention",
