@@ -8,6 +8,7 @@ impl RunConfig {
         let steps = self.training.steps;
         let mut notes = self.model.notes(n_positions);
         if let Some(stopping) = &self.training.early_stopping
+            && stopping.target.is_none()
             && stopping.patience.saturating_mul(self.training.evaluate_every) >= steps
         {
             notes.push(format!(

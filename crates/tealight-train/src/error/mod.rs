@@ -38,6 +38,11 @@ pub enum Error {
     /// A file of weather cannot be used.
     #[error("{0}")]
     Weather(String),
+    /// A score is better than any model can have.
+    #[error(
+        "{0}. No model can do that: it is a fault of Tealight, and not of this run. Please report it with `config.toml`"
+    )]
+    AboveLimit(String),
     /// A line of a file cannot be used.
     #[error("`{}`, line {line}: {rule}", .path.display())]
     Line {

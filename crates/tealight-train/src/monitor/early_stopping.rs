@@ -1,4 +1,4 @@
-//! Early stopping: a run ends when its evaluations no longer improve (Prechelt 1998).
+//! Early stopping: a run ends when its evaluations no longer improve (Prechelt 1998), or when they reach a target.
 
 use std::collections::BTreeMap;
 
@@ -27,14 +27,25 @@ settings! {
         pub patience: u64 = 10,
         /// An improvement must exceed the previous one by more than this.
         pub min_delta: f64 = 0.,
+        /// The run also stops when the metric is this good or better.
+        pub target: Option<f64> = None,
+        /// Evaluations in a row that must reach the target, at least 1.
+        pub target_evaluations: u64 = 1,
     }
 }
 
 impl Config {
     /// Checks that the settings are in range and that the direction is known.
     pub fn validate(&self) -> Result<()> {
-        let Self { patience, min_delta, .. } = *self;
-        check("training.early_stopping.patience", patience, |n| n > 0, "must be at least 1")?;
+        let Self { patience, min_delta, target, target_evaluations, .. } = *self;
+        let at_least_1 = "must be at least 1";
+        check("training.early_stopping.patience", patience, |n| n > 0, at_least_1)?;
+        let key = "training.early_stopping.target_evaluations";
+        check(key, target_evaluations, |n| n > 0, at_least_1)?;
+        if let Some(target) = target {
+            let key = "training.early_stopping.target";
+            check(key, target, f64::is_finite, "must be finite")?;
+        }
         let (is_valid, rule) =
             (|x: f64| x.is_finite() && x >= 0., "must be finite and not negative");
         check("training.early_stopping.min_delta", min_delta, is_valid, rule)?;
@@ -133,6 +144,14 @@ pub struct EarlyStoppingState {
     pub reference: Option<f64>,
     /// Number of evaluations since that improvement.
     pub n_without_improvement: u64,
+    /// Number of evaluations in a row that reached the target, up to the last one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub n_at_target: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// The result of an evaluation for early stopping.
@@ -142,12 +161,14 @@ pub struct EvaluationVerdict {
     pub is_best: bool,
     /// How many more evaluations may bring no improvement; at 0 the run stops.
     pub n_left: u64,
+    /// The target is reached, and the run stops.
+    pub is_at_target: bool,
 }
 
 impl EvaluationVerdict {
     /// Whether the run stops.
     pub fn stops(self) -> bool {
-        self.n_left == 0
+        self.n_left == 0 || self.is_at_target
     }
 }
 
@@ -182,13 +203,20 @@ impl EarlyStopping {
         } else {
             state.n_without_improvement += 1;
         }
+        let is_good = |target| value.is_finite() && direction.gain(value, target) >= 0.;
+        state.n_at_target =
+            if config.target.is_some_and(is_good) { state.n_at_target + 1 } else { 0 };
         let n_left = config.patience.saturating_sub(state.n_without_improvement);
-        EvaluationVerdict { is_best, n_left }
+        EvaluationVerdict { is_best, n_left, is_at_target: self.is_at_target() }
+    }
+
+    fn is_at_target(&self) -> bool {
+        self.config.target.is_some() && self.state.n_at_target >= self.config.target_evaluations
     }
 
     /// Whether the run has stopped. A run that stopped early does not continue when it is resumed.
     pub fn has_stopped(&self) -> bool {
-        self.state.n_without_improvement >= self.config.patience
+        self.state.n_without_improvement >= self.config.patience || self.is_at_target()
     }
 }
 
@@ -216,7 +244,7 @@ mod tests {
             .into_iter()
             .zip(10..)
             .map(|(loss, step)| stopping.observe(step, loss))
-            .map(|EvaluationVerdict { is_best, n_left }| (is_best, n_left))
+            .map(|EvaluationVerdict { is_best, n_left, .. }| (is_best, n_left))
             .collect();
         let (best, patient) = ((true, 2), (false, 1));
         assert_eq!(verdicts, [best, best, patient, best, patient, (false, 0)]);
@@ -228,7 +256,7 @@ mod tests {
     fn min_delta_decides_on_patience_and_not_on_what_is_best() {
         let mut stopping = watch(Direction::Max, 5, 0.25);
         let mut observe = |step, value| {
-            let EvaluationVerdict { is_best, n_left } = stopping.observe(step, value);
+            let EvaluationVerdict { is_best, n_left, .. } = stopping.observe(step, value);
             (is_best, n_left)
         };
         assert_eq!(observe(1, 0.5), (true, 5));
@@ -266,7 +294,8 @@ mod tests {
     fn what_is_not_finite_is_no_improvement() {
         let mut stopping = watch(Direction::Max, 3, 0.);
         for (value, n_left) in [(f64::NAN, 2), (f64::INFINITY, 1)] {
-            assert_eq!(stopping.observe(1, value), EvaluationVerdict { is_best: false, n_left });
+            let expected = EvaluationVerdict { is_best: false, n_left, is_at_target: false };
+            assert_eq!(stopping.observe(1, value), expected);
         }
         assert_eq!(stopping.state.best, None);
     }
@@ -277,7 +306,8 @@ mod tests {
         let state = serde_json::from_str(text).unwrap();
         let config = Config { patience: 3, min_delta: 0.25, ..Config::default() };
         let mut stopping = EarlyStopping::new(&config, state).unwrap();
-        assert_eq!(stopping.observe(4, 0.375), EvaluationVerdict { is_best: true, n_left: 1 });
+        let expected = EvaluationVerdict { is_best: true, n_left: 1, is_at_target: false };
+        assert_eq!(stopping.observe(4, 0.375), expected);
     }
 
     #[test]
@@ -291,6 +321,23 @@ mod tests {
         let config = Config { patience: 2, ..Config::default() };
         let mut second = EarlyStopping::new(&config, state).unwrap();
         assert!(second.observe(3, 0.4).stops());
+    }
+
+    #[test]
+    fn a_run_stops_when_enough_evaluations_in_a_row_reach_the_target() {
+        let config = |text: &str| toml::from_str::<Config>(text).unwrap();
+        let two = config("metric = 'accuracy'\ntarget = 0.75\ntarget_evaluations = 2");
+        let mut stopping = EarlyStopping::new(&two, EarlyStoppingState::default()).unwrap();
+        let stops = [0.75, 0.5, 0.875, 0.75].map(|value| stopping.observe(1, value).stops());
+        assert_eq!(stops, [false, false, false, true]);
+        assert!(stopping.has_stopped());
+        // The state of a checkpoint says so, too.
+        let state = serde_json::from_str(&serde_json::to_string(&stopping.state).unwrap()).unwrap();
+        assert!(EarlyStopping::new(&two, state).unwrap().has_stopped());
+        let mut loss =
+            EarlyStopping::new(&config("target = 0.5"), EarlyStoppingState::default()).unwrap();
+        let stops = [0.75, f64::NEG_INFINITY, f64::NAN, 0.5].map(|x| loss.observe(1, x).stops());
+        assert_eq!(stops, [false, false, false, true]);
     }
 
     #[test]

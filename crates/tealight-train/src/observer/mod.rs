@@ -108,7 +108,7 @@ pub enum Event<'a> {
         /// The new factor on the learning rate.
         lr_factor: f64,
     },
-    /// The run ends before its last step because its evaluations no longer improve.
+    /// The run ends before its last step because its evaluations no longer improve, or have reached the target.
     EarlyStopped {
         /// Number of updates done.
         step: u64,
@@ -116,6 +116,8 @@ pub enum Event<'a> {
         metric: &'a str,
         /// The best evaluation, if any value was finite.
         best: Option<Best>,
+        /// Whether they have reached the target.
+        is_at_target: bool,
     },
     /// The run has ended.
     Finished {

@@ -308,6 +308,7 @@ pub(super) mod tests {
                     best: Some(best),
                     reference: Some(0.3),
                     n_without_improvement: 4,
+                    n_at_target: 0,
                 },
                 bad_step: BadStepState { losses: vec![0.1 + 0.2, 3.], ..BadStepState::default() },
             },
@@ -444,7 +445,8 @@ pub(super) mod tests {
         fs::write(directory.path().join(STATE), text).unwrap();
         let state = CheckpointFiles::open(directory.path()).unwrap().state_file.state;
         let best = Some(Best { step: 3, value: 0.5 });
-        let early_stopping = EarlyStoppingState { best, reference: None, n_without_improvement: 1 };
+        let early_stopping =
+            EarlyStoppingState { best, n_without_improvement: 1, ..Default::default() };
         let bad_step = BadStepState::default();
         assert_eq!(
             state,

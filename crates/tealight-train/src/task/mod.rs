@@ -41,6 +41,7 @@ use std::path::Path;
 
 use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::VarBuilder;
+use serde_json::Value;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::{
     Mode, ModelConfig, ModelSpec, Outputs, ParamStore, Reads, SpecRecord, choice,
@@ -369,6 +370,12 @@ pub trait Task: Sync {
 pub trait RegisteredTask: Task + Sized {
     /// The scores of `model`, which is built without gradients, beside its baselines.
     fn report(&self, model: &Self::Model) -> Result<Report>;
+
+    /// The answers of `model` to each example that it is tested on, for other programs; `None` if the task has no examples
+    /// of symbols.
+    fn answers(&self, _model: &Self::Model) -> Result<Option<Vec<Value>>> {
+        Ok(None)
+    }
 
     /// The cost of training `model`, with the parameters in `store`.
     fn cost(&self, model: &Self::Model, config: &ModelConfig, store: &ParamStore) -> Cost;

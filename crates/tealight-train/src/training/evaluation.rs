@@ -63,7 +63,8 @@ pub(crate) fn evaluate_step<T: Task>(
     let mut verdict = early_stopping.observe(*step, value_of_stopping);
     if verdict.stops() {
         let (metric, best) = (&*early_stopping.config.metric, early_stopping.state.best);
-        notify(observers, &Event::EarlyStopped { step: *step, metric, best })?;
+        let is_at_target = verdict.is_at_target;
+        notify(observers, &Event::EarlyStopped { step: *step, metric, best, is_at_target })?;
     }
     if let Some((metric, direction)) = session.config.checkpoint.best_by()? {
         let value = value("checkpoint.metric", metric)?;

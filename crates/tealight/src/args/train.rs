@@ -64,6 +64,7 @@ Examples:
   tealight evaluate runs/reviews                        the validation split of the run
   tealight evaluate runs/reviews --data test.csv        labelled texts that it has not seen
   tealight evaluate bert-base-uncased --data books.txt  a folder, or a name in Hugging Face's cache
+  tealight evaluate runs/recall --examples mine.jsonl   answers to one's own examples of symbols
 
 --data is in the form of the task: a file of texts with labels, texts, class folders or an archive of pictures, days.";
 
@@ -75,6 +76,10 @@ pub(crate) struct Evaluate {
     /// Score these data, all of them, instead of the validation split; a model that is no run needs them
     #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub(crate) data: Option<PathBuf>,
+    /// Answer these examples of symbols, lines of {"ids": […], "labels": […]} with −100 where there is no label: a line for
+    /// each, {"predictions": […], "log_probs": [[…], …]}, with an entry for each label
+    #[arg(long, value_name = "FILE.jsonl", value_hint = ValueHint::FilePath, conflicts_with_all = ["data", "json"])]
+    pub(crate) examples: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) columns: TextColumns,
     /// Number format: f32, tf32 (GPUs only), or bf16 (GPUs, and CPUs with bf16 instructions) [default: that of the run]
@@ -86,6 +91,13 @@ pub(crate) struct Evaluate {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Evaluate {
+    /// The file or folder to score or to answer in place of the validation split.
+    pub(crate) fn other_data(&self) -> Option<&PathBuf> {
+        self.data.as_ref().or(self.examples.as_ref())
+    }
 }
 
 #[derive(Args, Debug)]

@@ -18,7 +18,7 @@ use crate::runs::config::LoadedConfig;
 use crate::runs::load::{Run, in_runs, log_notes, open_model, with_task};
 use crate::runs::number_format::NumberFormat;
 use crate::runs::test_data;
-use crate::terminal::output::{log, print, print_indented_json, warn};
+use crate::terminal::output::{log, print, print_indented_json, print_json, warn};
 
 pub(crate) fn run(args: &Evaluate) -> Result<()> {
     let mut evaluated = Evaluated::open(args)?;
@@ -27,14 +27,16 @@ pub(crate) fn run(args: &Evaluate) -> Result<()> {
     *precision = args.precision.unwrap_or(*precision);
     NumberFormat::for_device(*precision, args.model.weights.device).warn_if_replaced();
     let products = precision.of_products();
-    if let Some(data) = &args.data {
+    if let Some(data) = args.other_data() {
         loaded.test_on(data, &args.columns)?;
     }
     let weights =
         args.weights.as_deref().map(|folder| TrainedModel::open(folder, None)).transpose()?;
     weights.iter().for_each(log_notes);
     let device = device.clone();
-    let evaluation = Evaluation { evaluated: &evaluated, weights, json: args.json };
+    let Evaluate { json, ref examples, .. } = *args;
+    let answers_only = examples.is_some();
+    let evaluation = Evaluation { evaluated: &evaluated, weights, answers_only, json };
     let (loaded, run) = match &evaluated {
         Evaluated::Run(run) => (&run.loaded, Some(&run.directory)),
         Evaluated::Folder { loaded, .. } => (&**loaded, None),
@@ -59,11 +61,11 @@ impl Evaluated {
         let path = &args.model.path;
         match RunDirectory::open(path) {
             Ok(_) => return Ok(Self::Run(Box::new(Run::open(path, &args.model.weights)?))),
-            Err(error @ Error::NotARun { .. }) if args.data.is_none() => {
+            Err(error @ Error::NotARun { .. }) if args.other_data().is_none() => {
                 bail!("{error}; `--data FILE` scores the model of a folder")
             }
             Err(Error::NotARun { .. }) => {}
-            Err(error) if args.data.is_none() => return Err(in_runs(path, error)),
+            Err(error) if args.other_data().is_none() => return Err(in_runs(path, error)),
             // It may be the name of a model in the cache of Hugging Face.
             Err(_) => {}
         }
@@ -119,6 +121,8 @@ impl Evaluated {
 struct Evaluation<'a> {
     evaluated: &'a Evaluated,
     weights: Option<TrainedModel>,
+    /// `--examples`
+    answers_only: bool,
     json: bool,
 }
 
@@ -136,6 +140,14 @@ impl TaskVisitor for Evaluation<'_> {
         };
         if is_test {
             session.task.notes().iter().for_each(|note| log(note));
+        }
+        if self.answers_only {
+            let Some(answers) = session.task.answers(&session.eval_model)? else {
+                bail!(
+                    "`--examples` is for tasks whose examples are symbols with labels; `--data` scores other data"
+                );
+            };
+            return answers.iter().try_for_each(print_json);
         }
         let mut report = session.task.report(&session.eval_model)?;
         if let (false, Evaluated::Run(run)) = (is_test, self.evaluated) {

@@ -10,6 +10,7 @@ use tealight_train::Session;
 use tealight_train::run::RunDirectory;
 use tealight_train::storage::files::{read_json, read_text, replace, to_json};
 use tealight_train::task::RegisteredTask;
+use tealight_train::task::report::{Goal, Report};
 
 use super::notes::notes;
 use crate::system::memory;
@@ -41,6 +42,9 @@ pub(crate) struct Summary {
     pub(crate) tokens_per_second: Option<f64>,
     /// Peak memory of the process that finished the run; `null` where the system does not report it.
     pub(crate) peak_memory_bytes: Option<u64>,
+    /// The first step whose evaluation was 90 % of the way from the baseline to the limit, for tasks that know both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) steps_to_90: Option<u64>,
     /// What of the data is not used, and settings that cannot do what their names say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
@@ -61,15 +65,15 @@ impl Summary {
     pub(crate) fn write<T: RegisteredTask>(
         session: &Session<T>,
         directory: &RunDirectory,
-        metrics: &BTreeMap<String, f64>,
+        report: &Report,
         first_step: u64,
     ) -> Result<()> {
-        let mut metrics = metrics.clone();
+        let mut metrics = report.metrics.clone();
         metrics.retain(|_, value| value.is_finite());
         let previous = Self::read(directory.path())?;
         let summary = match previous.filter(|_| first_step == session.progress.step) {
             Some(previous) => Self { metrics, ..previous },
-            None => Self::new(session, directory, metrics)?,
+            None => Self::new(session, directory, metrics, report.goal.as_ref())?,
         };
         let path = directory.path().join(FILE);
         Ok(replace(&path, &to_json(&path, &summary)?)?)
@@ -79,10 +83,12 @@ impl Summary {
         session: &Session<T>,
         directory: &RunDirectory,
         metrics: BTreeMap<String, f64>,
+        goal: Option<&Goal>,
     ) -> Result<Self> {
         let Session { params, progress, .. } = session;
         let examples_per_step = session.examples_per_step() as f64;
-        let speed = Speed::from_metrics(&read_text(&directory.metrics_path())?, examples_per_step);
+        let lines = read_text(&directory.metrics_path())?;
+        let speed = Speed::from_metrics(&lines, examples_per_step);
         let per_second = |count: f64| if speed.seconds > 0. { count / speed.seconds } else { 0. };
         Ok(Self {
             format_version: FORMAT_VERSION,
@@ -94,9 +100,18 @@ impl Summary {
             examples_per_second: per_second(speed.step as f64 * examples_per_step),
             tokens_per_second: speed.tokens.map(per_second),
             peak_memory_bytes: memory::peak(),
+            steps_to_90: goal.and_then(|goal| steps_to(goal, &lines)),
             notes: notes(session),
         })
     }
+}
+
+/// The first step whose evaluation has reached `goal`, from the lines of `metrics.jsonl`.
+fn steps_to(goal: &Goal, metrics: &str) -> Option<u64> {
+    let lines = metrics.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let evaluations = lines.filter(|line| line["split"] == "validation");
+    let reached = |line: &Value| line[goal.metric].as_f64().is_some_and(|x| goal.is_reached(x));
+    evaluations.filter(reached).filter_map(|line| line["step"].as_u64()).min()
 }
 
 /// Steps, duration and tokens of training, from the lines of `metrics.jsonl`.
@@ -132,6 +147,20 @@ impl Speed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_evaluation_that_is_most_of_the_way_counts() {
+        let lines = "\
+            {\"step\":5,\"split\":\"train\",\"accuracy\":1.0}\n\
+            {\"step\":5,\"split\":\"validation\",\"accuracy\":0.91,\"loss\":0.3}\n\
+            {\"step\":10,\"split\":\"validation\",\"accuracy\":0.925,\"loss\":0.09}\n\
+            {\"step\":15,\"split\":\"validation\",\"accuracy\":0.9,\"loss\":null}\n";
+        let goal = |metric, baseline, limit| Goal { metric, baseline, limit };
+        assert_eq!(steps_to(&goal("accuracy", 0.25, 1.), lines), Some(10));
+        assert_eq!(steps_to(&goal("accuracy", 0.1, 1.), lines), Some(5));
+        assert_eq!(steps_to(&goal("loss", 1., 0.), lines), Some(10));
+        assert_eq!(steps_to(&goal("loss", 0.5, 0.), lines), None);
+    }
 
     #[test]
     fn the_time_of_training_is_the_sum_over_the_lines() {

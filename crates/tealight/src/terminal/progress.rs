@@ -154,11 +154,12 @@ fn describe(event: &Event<'_>) -> Option<String> {
         Event::RolledBack { bad_step, to, lr_factor, .. } => Some(format!(
             "{bad_step}: rolled back to step {to}, learning rate scaled by {lr_factor}"
         )),
-        Event::EarlyStopped { step, metric, best } => {
+        Event::EarlyStopped { step, metric, best, is_at_target } => {
             let best = best.map_or(String::new(), |best| {
                 format!(", the best was {:.4} at step {}", best.value, best.step)
             });
-            Some(format!("step {step}: stopped early, `{metric}` no longer improves{best}"))
+            let why = if *is_at_target { "has reached its target" } else { "no longer improves" };
+            Some(format!("step {step}: stopped early, `{metric}` {why}{best}"))
         }
         Event::Finished { step, seconds } => {
             Some(format!("trained to step {} in {seconds:.1} s", thousands(*step)))

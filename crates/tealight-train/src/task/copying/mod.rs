@@ -24,7 +24,7 @@ pub use config::{Config, Mode, Test};
 
 use crate::error::Result;
 use crate::task::context::TaskContext;
-use crate::task::drawn::{self, Column, DrawnTask, Example, Reference, Source};
+use crate::task::drawn::{self, Bits, Column, DrawnTask, Example, Reference, Source};
 use crate::task::report::Predictor;
 use crate::task::{TaskKind, TaskSettings};
 
@@ -149,6 +149,15 @@ impl Source for Copying {
 
     fn columns(&self) -> &'static [Column] {
         &[("accuracy", "accuracy"), ("exact_match", "all right"), ("nll", "NLL")]
+    }
+
+    /// 2^b strings of all that there are, of the shortest.
+    fn within_state(&self, bits: Bits<'_>) -> Option<(&'static str, f64)> {
+        let Config { mode, length: [least, most], n_symbols, n_places, distinct, .. } = self.0;
+        let context = if mode == Mode::Selective { n_places } else { most + 1 };
+        let left = |i: usize| if distinct { n_symbols - i } else { n_symbols } as f64;
+        let needed: f64 = (0..least).map(|i| left(i).log2()).sum();
+        Some(("exact_match", (bits(context)? - needed).exp2().min(1.)))
     }
 
     fn references(&self, examples: &[Example]) -> Vec<Reference> {

@@ -8,6 +8,7 @@
 
 mod example;
 mod file;
+mod limits;
 mod report;
 mod scores;
 mod source;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use candle_core::{D, Device, Tensor};
 use candle_nn::VarBuilder;
+use serde_json::{Value, json};
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::embedding::{Input, InputSpec};
 use tealight_model::models::forecaster::{Forecaster, ForecasterSpec, ReadOut};
@@ -28,6 +30,7 @@ use tealight_ops::rng::Stream;
 
 pub(super) use example::choose;
 pub use example::{Example, Part};
+pub(super) use limits::{Bits, accuracy_of_bits};
 pub use scores::Scores;
 pub(super) use source::{Column, doubling, share};
 pub use source::{Reference, Source};
@@ -41,7 +44,7 @@ use crate::task::metrics::by_name;
 use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::{Inputs, Loss, RegisteredTask, Task};
-use scores::probabilities;
+use scores::{first_largest, log_softmax, probabilities};
 
 /// Symbols in one forward pass of an evaluation.
 const EVALUATION_SYMBOLS: usize = 1 << 15;
@@ -92,6 +95,8 @@ pub struct DrawnTask {
     /// Further sources that the report scores, by name.
     tests: Vec<(String, Arc<dyn Source>)>,
     seed: u64,
+    /// The settings of the model, whose reach and state bound its scores.
+    config: ModelConfig,
     validation: Vec<Example>,
     n_test: usize,
     /// Whether they are the examples of a file that a trained model is tested on.
@@ -121,14 +126,14 @@ impl DrawnTask {
         tests: Vec<(String, Arc<dyn Source>)>,
         Sizes { n_validation, n_test }: Sizes,
     ) -> Result<Self> {
-        let TaskContext { seed, batch_size, device, test, .. } = *context;
+        let TaskContext { seed, batch_size, model, device, test, .. } = *context;
         let longest = longest(source.as_ref(), &tests);
         let validation = match test {
             Some(path) => file::read(path, source.as_ref(), longest)?,
             None => drawn(source.as_ref(), seed, Part::Validation, 0..n_validation as u64),
         };
-        let (is_test, device) = (test.is_some(), device.clone());
-        Ok(Self { source, tests, seed, validation, n_test, is_test, batch_size, device })
+        let (config, device, is_test) = (model.clone(), device.clone(), test.is_some());
+        Ok(Self { source, tests, seed, config, validation, n_test, is_test, batch_size, device })
     }
 
     /// The sizes that the model is built with.
@@ -182,6 +187,9 @@ impl DrawnTask {
     }
 
     /// The scores of `model` on `examples` of `source`.
+    ///
+    /// # Errors
+    /// If no model can have them.
     fn scores(
         &self,
         model: &Forecaster,
@@ -197,6 +205,9 @@ impl DrawnTask {
                 scores.add(example, own, &source.best(example));
                 rest = others;
             }
+        }
+        if !self.is_test {
+            limits::check(&self.config, source, examples, &scores)?;
         }
         Ok(scores)
     }
@@ -307,6 +318,21 @@ impl RegisteredTask for DrawnTask {
         report::report(self, model)
     }
 
+    /// For each label in its order, the likeliest class and ln of the probabilities of all classes.
+    fn answers(&self, model: &Forecaster) -> Result<Option<Vec<Value>>> {
+        let mut answers = Vec::with_capacity(self.validation.len());
+        for chunk in self.validation.chunks(Self::together(self.seq_len())) {
+            let mut rows = self.logits_at_labels(model, chunk)?.into_iter();
+            for example in chunk {
+                let own = rows.by_ref().take(example.labelled().count());
+                let logs: Vec<_> = own.map(|row| log_softmax(&row)).collect();
+                let predictions: Vec<_> = logs.iter().map(|row| first_largest(row)).collect();
+                answers.push(json!({ "predictions": predictions, "log_probs": logs }));
+            }
+        }
+        Ok(Some(answers))
+    }
+
     fn sizes(&self) -> BTreeMap<String, u64> {
         by_name([
             ("vocab_size", self.source.vocab_size() as u64),
@@ -366,6 +392,10 @@ pub(super) mod tests {
 
         fn references(&self, _examples: &[Example]) -> Vec<Reference> {
             Vec::new()
+        }
+
+        fn within_reach(&self, _examples: &[Example], _reach: usize) -> Option<f64> {
+            Some(0.5)
         }
     }
 

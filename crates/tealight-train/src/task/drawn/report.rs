@@ -8,8 +8,8 @@ use super::scores::Scores;
 use super::source::Source;
 use super::{DrawnTask, Reference};
 use crate::error::Result;
-use crate::task::report::Report;
 use crate::task::report::bins::table;
+use crate::task::report::{Goal, Predictor, Report};
 use crate::task::table::{Table, thousands};
 
 /// Scores on the test part and on each test, or on the examples of a file.
@@ -19,7 +19,9 @@ pub(super) fn report(task: &DrawnTask, model: &Forecaster) -> Result<Report> {
     let scores = task.scores(model, source, &examples)?;
     let mut report = Report::new(source.columns());
     report.model(all(source, &scores));
-    for Reference { predictor, name, scores } in source.references(&examples) {
+    let references = source.references(&examples);
+    report.goal = goal(source, &references);
+    for Reference { predictor, name, scores } in references {
         report.row(predictor, name, scores);
     }
     report.value("n_test", examples.len());
@@ -33,6 +35,19 @@ pub(super) fn report(task: &DrawnTask, model: &Forecaster) -> Result<Report> {
         add_tests(&mut report, task, model)?;
     }
     Ok(report)
+}
+
+/// The way from the baseline of a source to the limit, by the accuracy of evaluations or else by their loss.
+fn goal(source: &dyn Source, references: &[Reference]) -> Option<Goal> {
+    let score = |predictor, metric| {
+        let reference = references.iter().find(|one| one.predictor == predictor)?;
+        reference.scores.iter().find(|(name, _)| *name == metric).map(|one| one.1)
+    };
+    let between = |metric, of_report| {
+        let baseline = score(source.baseline(), of_report)?;
+        Some(Goal { metric, baseline, limit: score(Predictor::Bayes, of_report)? })
+    };
+    between("accuracy", "accuracy").or_else(|| between("loss", "nll"))
 }
 
 /// All metrics.

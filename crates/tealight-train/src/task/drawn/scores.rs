@@ -24,16 +24,18 @@ pub struct Scores {
 impl Scores {
     /// Adds the answers to the labels of an example: the `logits` of the model and the `best` possible distributions, if
     /// there are any, one row for each label.
-    pub(super) fn add(&mut self, example: &Example, logits: &[Vec<f64>], best: &[Vec<f64>]) {
+    pub(in crate::task) fn add(
+        &mut self,
+        example: &Example,
+        logits: &[Vec<f64>],
+        best: &[Vec<f64>],
+    ) {
         let answers = example.labelled().zip(logits).enumerate().map(|(i, (label, logits))| {
             let logs = log_softmax(logits);
             let excess = best
                 .get(i)
                 .map_or(0., |best| best.iter().zip(&logs).map(|(p, log)| p * (p.ln() - log)).sum());
-            // The first of equals is the answer.
-            let is_right = logs.iter().enumerate().all(|(class, &log)| {
-                log < logs[label.class] || (log == logs[label.class] && class >= label.class)
-            });
+            let is_right = first_largest(&logs) == label.class;
             Answer { place: label.place, is_right, nll: -logs[label.class], excess }
         });
         self.examples.push(answers.collect());
@@ -104,8 +106,14 @@ pub(super) fn probabilities(logits: &[f64]) -> Vec<f64> {
     log_softmax(logits).into_iter().map(f64::exp).collect()
 }
 
+/// The class of the largest number, the first of equals.
+pub(super) fn first_largest(row: &[f64]) -> usize {
+    let larger = |best: usize, class: usize| if row[class] > row[best] { class } else { best };
+    (0..row.len()).reduce(larger).unwrap_or(0)
+}
+
 /// ln of the probabilities.
-fn log_softmax(logits: &[f64]) -> Vec<f64> {
+pub(super) fn log_softmax(logits: &[f64]) -> Vec<f64> {
     let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let log_sum = logits.iter().map(|x| (x - largest).exp()).sum::<f64>().ln() + largest;
     logits.iter().map(|x| x - log_sum).collect()

@@ -5,6 +5,7 @@ use std::fmt;
 use tealight_ops::rng::Stream;
 
 use super::example::Example;
+use super::limits::Bits;
 use super::scores::Scores;
 use crate::task::report::Predictor;
 
@@ -50,6 +51,23 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// The best possible distribution at each label of an example; none where the answer is certain.
     fn best(&self, _example: &Example) -> Vec<Vec<f64>> {
         Vec::new()
+    }
+
+    /// The greatest accuracy to expect on `examples` of whoever reads a symbol and the `reach` symbols before it; `None`: it
+    /// is not known.
+    fn within_reach(&self, _examples: &[Example], _reach: usize) -> Option<f64> {
+        None
+    }
+
+    /// The greatest accuracy or exact match to expect of whoever keeps as many bits of what it has read; `None`: it is not
+    /// known, or 1.
+    fn within_state(&self, _bits: Bits<'_>) -> Option<(&'static str, f64)> {
+        None
+    }
+
+    /// The baseline that says nothing of an example is learnt yet.
+    fn baseline(&self) -> Predictor {
+        Predictor::Chance
     }
 
     /// What the scores of a model on `examples` are compared with.

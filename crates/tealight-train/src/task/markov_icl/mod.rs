@@ -163,6 +163,10 @@ impl Source for Markov {
         self.counted(example, self.0.order)
     }
 
+    fn baseline(&self) -> Predictor {
+        Predictor::Unigram
+    }
+
     fn references(&self, examples: &[Example]) -> Vec<Reference> {
         let mut references = vec![
             Reference::new(Predictor::Chance, "uniform", self.scores(examples, None)),

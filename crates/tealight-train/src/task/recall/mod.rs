@@ -27,7 +27,9 @@ pub use config::{Config, Gap, Test};
 
 use crate::error::Result;
 use crate::task::context::TaskContext;
-use crate::task::drawn::{self, Column, DrawnTask, Example, Reference, Source, share};
+use crate::task::drawn::{
+    self, Bits, Column, DrawnTask, Example, Reference, Source, accuracy_of_bits, share,
+};
 use crate::task::report::Predictor;
 use crate::task::{TaskKind, TaskSettings};
 
@@ -158,6 +160,30 @@ impl Source for Recall {
         &[("accuracy", "accuracy"), ("nll", "NLL"), ("exact_match", "all right")]
     }
 
+    /// A value is known to whoever reads its pair, and else as likely as the others.
+    fn within_reach(&self, examples: &[Example], reach: usize) -> Option<f64> {
+        let expected = |distance: usize| {
+            if distance <= reach { 1. } else { 1. / self.0.n_values as f64 }
+        };
+        let known = |example: &Example| -> f64 {
+            example.labelled().map(|label| expected(label.place)).sum()
+        };
+        let n: usize = examples.iter().map(|example| example.labelled().count()).sum();
+        (self.0.value_len == 1).then(|| examples.iter().map(known).sum::<f64>() / n.max(1) as f64)
+    }
+
+    /// Of the fewest pairs, whose values take the fewest bits.
+    fn within_state(&self, bits: Bits<'_>) -> Option<(&'static str, f64)> {
+        let Config { n_pairs: [least, most], n_values, key_len, value_len, .. } = self.0;
+        let context = most * (key_len + value_len) + self.0.n_context_noise;
+        let most = accuracy_of_bits(bits(context)?, least * value_len, n_values);
+        (n_values > 1).then_some(("accuracy", most))
+    }
+
+    fn baseline(&self) -> Predictor {
+        if self.0.value_len == 1 { Predictor::Unbound } else { Predictor::Chance }
+    }
+
     fn references(&self, examples: &[Example]) -> Vec<Reference> {
         let n_values = self.0.n_values as f64;
         let chance = [("accuracy", 1. / n_values), ("nll", n_values.ln())];
@@ -270,5 +296,28 @@ mod tests {
         let source = source(|one| one.n_noise = 3);
         let shown = [0, 1, 64, 65, 128, 129, 131].map(|id| source.symbol(id));
         assert_eq!(shown, [".", "k0", "k63", "v0", "v63", "n0", "n2"]);
+    }
+
+    #[test]
+    fn a_value_beyond_the_reach_is_as_likely_as_the_others() {
+        let source = Recall(Config::default());
+        let examples = examples(&source, 200);
+        assert_eq!(source.within_reach(&examples, 31), Some(1.));
+        let chance = 1. / 64.;
+        assert!((source.within_reach(&examples, 0).unwrap() - chance).abs() < 1e-12);
+        let near: usize =
+            examples.iter().flat_map(Example::labelled).filter(|label| label.place <= 7).count();
+        let n: usize = examples.iter().map(|example| example.labelled().count()).sum();
+        let expected = (near as f64 + (n - near) as f64 * chance) / n as f64;
+        assert!((source.within_reach(&examples, 7).unwrap() - expected).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_state_of_few_bits_bounds_the_accuracy() {
+        let eight = Recall(Config { n_pairs: [8, 8], ..Config::default() });
+        assert_eq!(eight.within_state(&|_| Some(48.)), Some(("accuracy", 1.)));
+        let (_, half) = eight.within_state(&|_| Some(24.)).unwrap();
+        assert!((0.5..0.7).contains(&half), "{half}");
+        assert_eq!(eight.within_state(&|_| None), None);
     }
 }

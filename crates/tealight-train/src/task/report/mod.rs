@@ -55,8 +55,28 @@ pub struct Report {
     pub metrics: BTreeMap<String, f64>,
     /// What is fitted to the probabilities of the model, for its run to keep.
     pub decision: Option<Decision>,
+    /// What counts as learnt, where a limit is known.
+    pub goal: Option<Goal>,
     /// Drawings with the names of their files.
     pub illustrations: Vec<(&'static str, Illustration)>,
+}
+
+/// A value of a metric of evaluations at which most is learnt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Goal {
+    /// The metric.
+    pub metric: &'static str,
+    /// That of a baseline.
+    pub baseline: f64,
+    /// The best possible one.
+    pub limit: f64,
+}
+
+impl Goal {
+    /// Whether `value` is as good as 90 % of the way from the baseline to the limit, or better.
+    pub fn is_reached(&self, value: f64) -> bool {
+        (value - self.baseline) / (self.limit - self.baseline) >= 0.9
+    }
 }
 
 /// The scores of a predictor by metric.

@@ -14,7 +14,7 @@
 //! behind it tell whether a state is tracked.
 //!
 //! `scaled` is (accuracy − 1/|G|) / (1 − 1/|G|), as Grazzi et al. report, and `tracked` the greatest length up to which
-//! the accuracy at each position is at least 0.9.
+//! the accuracy at each position is at least 0.9. `scaled_beyond` is that of the positions behind the length of training.
 
 mod config;
 mod group;
@@ -43,9 +43,9 @@ impl TaskKind for Config {
         self.validate()?;
         let group = Arc::new(self.group()?);
         let source = |seq_len| -> Arc<dyn Source> {
-            let (group, labels) = (group.clone(), self.labels);
+            let (group, labels, trained) = (group.clone(), self.labels, self.seq_len);
             let letters = group.letters(self.generators).unwrap_or_default();
-            Arc::new(Tracking { group, letters, seq_len, labels })
+            Arc::new(Tracking { group, letters, seq_len, trained, labels })
         };
         let tests = self
             .tests
@@ -62,6 +62,8 @@ struct Tracking {
     /// The elements that the symbols stand for.
     letters: Vec<usize>,
     seq_len: usize,
+    /// The length of training.
+    trained: usize,
     labels: Labels,
 }
 
@@ -154,13 +156,27 @@ impl Source for Tracking {
         let at_each = scores.by_place(1);
         let tracked = at_each.iter().position(|&accuracy| accuracy < TRACKED);
         let tracked = tracked.unwrap_or(at_each.len());
-        vec![
-            ("scaled_accuracy", self.scaled(scores.accuracy())),
-            ("tracked", if self.labels == Labels::Every { tracked as f64 } else { f64::NAN }),
-        ]
-        .into_iter()
-        .filter(|(_, score)| !score.is_nan())
-        .collect()
+        let mut further = vec![("scaled_accuracy", self.scaled(scores.accuracy()))];
+        if self.labels == Labels::Every {
+            further.push(("tracked", tracked as f64));
+            // Each position has as many labels.
+            if let Some(behind @ [_, ..]) = at_each.get(self.trained..) {
+                let accuracy = behind.iter().sum::<f64>() / behind.len() as f64;
+                further.push(("scaled_beyond", self.scaled(accuracy)));
+            }
+        }
+        further
+    }
+
+    /// Whoever reads the last w symbols knows the first w states, and of a later one the likeliest.
+    fn within_reach(&self, _examples: &[Example], reach: usize) -> Option<f64> {
+        let (likeliest, at) = (self.majority(), self.scored());
+        let n = (at.end() - at.start() + 1) as f64;
+        Some(at.map(|t| likeliest[t.saturating_sub(reach + 1)]).sum::<f64>() / n)
+    }
+
+    fn baseline(&self) -> Predictor {
+        Predictor::Majority
     }
 
     fn references(&self, _examples: &[Example]) -> Vec<Reference> {
@@ -176,7 +192,7 @@ impl Source for Tracking {
         let mut limit = scores(1.).to_vec();
         limit.push(("nll", 0.));
         if self.labels == Labels::Every {
-            limit.push(("tracked", self.seq_len as f64));
+            limit.extend([("tracked", self.seq_len as f64), ("scaled_beyond", 1.)]);
         }
         vec![
             Reference::new(Predictor::Chance, "chance", chance),
@@ -196,7 +212,13 @@ mod tests {
         config.validate().unwrap();
         let group = config.group().unwrap();
         let letters = group.letters(generators).unwrap();
-        Tracking { group: Arc::new(group), letters, seq_len, labels: Labels::Every }
+        Tracking {
+            group: Arc::new(group),
+            letters,
+            seq_len,
+            trained: seq_len,
+            labels: Labels::Every,
+        }
     }
 
     /// Those of an independent program, of 400 examples of 128 symbols each.
@@ -254,6 +276,64 @@ mod tests {
             assert_eq!((labelled[0].at, labelled[0].class, labelled.len()), (4, ones % 2, 1));
         }
         assert!(source.further(&Scores::default()).iter().all(|(name, _)| *name != "tracked"));
+    }
+
+    /// Over all words of a length: the best answer to what stands before the window is the likeliest.
+    #[test]
+    fn whoever_reads_a_window_knows_no_more_than_the_likeliest_state_before_it() {
+        for (group, generators, len) in
+            [("Z2", Generators::All, 6), ("Z3", Generators::Step, 6), ("S3", Generators::Swaps, 4)]
+        {
+            let source = source(group, generators, len);
+            let n_letters = source.letters.len();
+            for reach in 0..len {
+                let mut right = 0;
+                for t in 1..=len {
+                    // How often each state follows the symbols that are read at position t.
+                    let mut counts = std::collections::BTreeMap::new();
+                    for word in 0..n_letters.pow(t as u32) {
+                        let letter = |at: usize| word / n_letters.pow(at as u32) % n_letters;
+                        let state = (0..t).fold(0, |state, at| {
+                            source.group.product(source.letters[letter(at)], state)
+                        });
+                        let seen: Vec<usize> =
+                            (t.saturating_sub(reach + 1)..t).map(letter).collect();
+                        *counts
+                            .entry(seen)
+                            .or_insert_with(std::collections::BTreeMap::new)
+                            .entry(state)
+                            .or_insert(0_usize) += n_letters.pow((len - t) as u32);
+                    }
+                    let most = |states: &std::collections::BTreeMap<usize, usize>| {
+                        states.values().copied().max().unwrap_or(0)
+                    };
+                    right += counts.values().map(most).sum::<usize>();
+                }
+                let best = right as f64 / (len * n_letters.pow(len as u32)) as f64;
+                let bound = source.within_reach(&[], reach).unwrap();
+                assert!((best - bound).abs() < 1e-12, "{group}, {reach}: {best} {bound}");
+            }
+        }
+    }
+
+    #[test]
+    fn positions_behind_the_length_of_training_have_a_score_of_their_own() {
+        let source = Tracking { trained: 2, ..source("Z2", Generators::All, 4) };
+        let mut scores = Scores::default();
+        // Right at the trained positions, and at one of two behind them.
+        for example in examples(&source, 50) {
+            let row = |at: usize, class: usize| {
+                let answer = if at == 3 { 1 - class } else { class };
+                (0..2).map(|i| f64::from(u8::from(i == answer))).collect::<Vec<f64>>()
+            };
+            let rows: Vec<_> = example.labelled().map(|one| row(one.at, one.class)).collect();
+            scores.add(&example, &rows, &[]);
+        }
+        let further = source.further(&scores);
+        assert!(further.contains(&("scaled_beyond", 0.)), "{further:?}");
+        assert!(further.contains(&("scaled_accuracy", 0.5)), "{further:?}");
+        let trained = Tracking { trained: 4, ..source };
+        assert!(trained.further(&scores).iter().all(|(name, _)| *name != "scaled_beyond"));
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl Training<'_> {
         if let Some(decision) = &report.decision {
             replace(&path.join(decision::FILE), &decision.file(&checkpoint)?)?;
         }
-        Summary::write(session, directory, &report.metrics, first_step)?;
+        Summary::write(session, directory, &report, first_step)?;
         if !self.args.json {
             print(&report.to_string())?;
         }

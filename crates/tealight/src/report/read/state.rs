@@ -58,7 +58,7 @@ impl State {
     /// What the word leaves open.
     pub(in crate::report) fn detail(&self) -> Option<&str> {
         match self {
-            Self::StoppedEarly => Some("its evaluations no longer improved"),
+            Self::StoppedEarly => Some("its evaluations no longer improved, or reached the target"),
             Self::Stopped(reason) => Some(reason),
             Self::Failed(error) => Some(error),
             Self::Interrupted => {
