@@ -21,8 +21,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// A number that makes σ 1, and e^−BIG nothing.
 const BIG: f64 = 40.;
-/// The length of keys before they are made unit vectors, and the size of the first state. SiLU reaches no number below
-/// −0.278.
+/// The size of the entries of keys and values, which are outputs of SiLU: no output is below −0.278.
 const SMALL: f64 = 0.27;
 
 /// Matrices and vectors by the names of parameters; those that are not named are zeros, and the weights of norms ones.

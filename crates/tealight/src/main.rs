@@ -2,6 +2,7 @@
 
 mod ablate;
 mod args;
+mod atlas;
 mod bench;
 mod charts;
 mod commands;

@@ -58,7 +58,8 @@ settings! {
         pub d_rope: Option<usize> = None,
         /// Width of a value; head_dim when absent.
         pub d_value: Option<usize> = None,
-        /// Tokens that convolutions behind the maps read, in a causal layer; 0: no convolution.
+        /// Tokens that convolutions behind the maps of the latent (before its norm), of the rotated key and of the query read,
+        /// in a causal layer; 0: no convolution.
         pub conv_size: usize = 0,
     }
 }

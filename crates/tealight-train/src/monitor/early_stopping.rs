@@ -42,6 +42,13 @@ impl Config {
         check("training.early_stopping.patience", patience, |n| n > 0, at_least_1)?;
         let key = "training.early_stopping.target_evaluations";
         check(key, target_evaluations, |n| n > 0, at_least_1)?;
+        if target.is_none() && target_evaluations != 1 {
+            let target = "training.early_stopping.target";
+            let message = format!(
+                "`{key}` = {target_evaluations} counts evaluations at `{target}`, which is missing"
+            );
+            return Err(Error::config([key, target], message));
+        }
         if let Some(target) = target {
             let key = "training.early_stopping.target";
             check(key, target, f64::is_finite, "must be finite")?;
@@ -58,7 +65,8 @@ impl Config {
 }
 
 /// Parts of the names of metrics of which lower values are better.
-const FALLING: [&str; 8] = ["loss", "nll", "mse", "mae", "error", "perplexity", "bits", "entropy"];
+const FALLING: [&str; 9] =
+    ["loss", "nll", "mse", "mae", "error", "perplexity", "bits", "entropy", "excess"];
 /// Parts of the names of metrics of which higher values are better.
 const RISING: [&str; 6] = ["accuracy", "exact_match", "f1", "correlation", "pearson", "spearman"];
 
@@ -348,5 +356,10 @@ mod tests {
         let rule = "`training.early_stopping.patience` = 0 must be at least 1";
         assert_eq!(message(Config { patience: 0, ..Config::default() }), rule);
         assert!(message(Config { min_delta: f64::NAN, ..Config::default() }).contains("NaN"));
+        let without = message(Config { target_evaluations: 2, ..Config::default() });
+        assert!(
+            without.contains("`training.early_stopping.target`, which is missing"),
+            "{without}"
+        );
     }
 }

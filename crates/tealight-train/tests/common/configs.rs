@@ -14,7 +14,7 @@ use tealight_train::text::diary;
 
 use crate::common::Result;
 
-/// Every `configs/**/*.toml` with its path, sorted by path.
+/// Every `configs/*/*.toml` with its path, sorted by path. A file beside the folders is a plan of many runs.
 pub(crate) fn shipped() -> Result<Vec<(String, RunConfig)>> {
     shipped_with(&[])
 }
@@ -23,7 +23,12 @@ pub(crate) fn shipped() -> Result<Vec<(String, RunConfig)>> {
 pub(crate) fn shipped_with(overrides: &[String]) -> Result<Vec<(String, RunConfig)>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut paths = Vec::new();
-    collect(&root.join("configs"), &mut paths)?;
+    for folder in fs::read_dir(root.join("configs"))? {
+        let folder = folder?.path();
+        if folder.is_dir() {
+            collect(&folder, &mut paths)?;
+        }
+    }
     paths.sort();
     assert!(!paths.is_empty(), "there are no configurations");
     let named = |path: PathBuf| {

@@ -20,10 +20,10 @@ use anyhow::{Result, bail};
 use tealight_train::storage::files::{replace, to_json};
 
 use self::place::TABLE;
-use self::plan::{Plan, Run, State};
+use self::plan::{CONFIG, Plan, Run, State};
 use self::workers::Event;
 use crate::args::ablate::Ablate;
-use crate::terminal::numbers::counted;
+use crate::terminal::numbers::{counted, duration};
 use crate::terminal::output::{log, print, print_json};
 use crate::terminal::progress::metrics_line;
 
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Ablate) -> Result<()> {
     // Another command may have trained runs before the lock was free.
     place::check(&plan.output, &plan.axes)?;
     plan.find_runs()?;
-    replace(&plan.output.join(workers::CONFIG), plan.text.as_bytes())?;
+    replace(&plan.output.join(CONFIG), plan.text.as_bytes())?;
     if !plan.output.join(TABLE).exists() {
         // From now on an ablation of other settings takes another directory.
         write_tables(&plan)?;
@@ -52,15 +52,15 @@ pub(crate) fn run(args: &Ablate) -> Result<()> {
     workers::train(&plan.clone(), &pending, &lock, |position, event| {
         let run = &mut plan.runs[pending[position]];
         let place = format!("[{}/{}] {}", position + 1, pending.len(), run.name);
-        let Event::Ended(outcome, duration) = event else {
+        let Event::Ended(outcome, taken) = event else {
             log(&place);
             return Ok(());
         };
         let result = match &outcome {
             Err(message) => format!("failed: {message}"),
             Ok(summary) => {
-                seconds.insert(run.variant, duration);
-                format!("{}  in {}", metrics_line(&summary.metrics), format_duration(duration))
+                seconds.insert(run.variant, taken);
+                format!("{}  in {}", metrics_line(&summary.metrics), duration(taken))
             }
         };
         run.state = State::Ended(outcome);
@@ -112,16 +112,7 @@ fn time_left(plan: &Plan<'_>, seconds: &BTreeMap<usize, f64>) -> String {
     }
     let mean = seconds.values().sum::<f64>() / seconds.len() as f64;
     let rest: f64 = remaining.map(|run| seconds.get(&run.variant).unwrap_or(&mean)).sum();
-    format!(", about {} left", format_duration(rest / plan.args.jobs as f64))
-}
-
-/// `42.0 s`, `12 min`, `3.5 h`
-fn format_duration(seconds: f64) -> String {
-    match seconds {
-        s if s < 120. => format!("{s:.1} s"),
-        s if s < 7200. => format!("{:.0} min", s / 60.),
-        s => format!("{:.1} h", s / 3600.),
-    }
+    format!(", about {} left", duration(rest / plan.args.jobs as f64))
 }
 
 /// Writes `table.md`, `table.csv` and `table.json`.

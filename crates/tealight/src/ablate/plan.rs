@@ -14,7 +14,11 @@ use crate::args::ablate::Ablate;
 use crate::runs::config::{InitModels, LoadedConfig, check_same_run};
 use crate::runs::origin::{self, Origin, pass_on};
 use crate::runs::summary::Summary;
+use crate::runs::training::{Job, Outcome};
 use crate::system::subprocess::{self, first_line, this_program};
+
+/// A copy of the configuration, so that later runs ignore edits of the original.
+pub(super) const CONFIG: &str = "config.toml";
 
 /// All variants and runs of an ablation.
 #[derive(Clone, Debug)]
@@ -52,9 +56,6 @@ pub(super) enum State {
     /// It has finished, or this command could not train it.
     Ended(Outcome),
 }
-
-/// The summary of a finished run, or the error message of a failed one.
-pub(super) type Outcome = Result<Summary, String>;
 
 impl Run {
     /// The outcome; `None` until the run has ended.
@@ -190,8 +191,19 @@ impl<'a> Plan<'a> {
         Ok(RunDirectory::last(&self.output, &run.name)?)
     }
 
+    /// How a run is trained.
+    pub(super) fn job(&self, run: &Run) -> Job {
+        Job {
+            config: self.output.join(CONFIG),
+            runs: self.output.clone(),
+            name: run.name.clone(),
+            arguments: self.settings(run),
+            resumes: run.state == State::Unfinished,
+        }
+    }
+
     /// The arguments of `train` for a run.
-    pub(super) fn settings(&self, Run { variant, seed, .. }: &Run) -> Vec<String> {
+    fn settings(&self, Run { variant, seed, .. }: &Run) -> Vec<String> {
         let (args, seed) = (self.args, format!("seed={seed}"));
         let settings = args.config.overrides.iter().chain(&self.variants[*variant].settings);
         let settings = settings.chain([&seed]).flat_map(|setting| ["--set", setting]);

@@ -1,6 +1,7 @@
 //! The command line: subcommands and their arguments.
 
 pub(crate) mod ablate;
+pub(crate) mod atlas;
 pub(crate) mod bench;
 pub(crate) mod checkpoint;
 pub(crate) mod complete;
@@ -27,6 +28,7 @@ use tealight_ops::ProductPrecision;
 use tealight_train::config::{Precision, reference};
 
 use self::ablate::Ablate;
+use self::atlas::Atlas;
 use self::bench::{Bench, BenchEmbed, BenchFillMask, BenchProduct};
 use self::checkpoint::{Checkpoint, Export};
 use self::explain::Explain;
@@ -146,6 +148,8 @@ pub(crate) enum Command {
     VerifyResume(VerifyResume),
     /// Train all combinations of some settings with several seeds, and compare them
     Ablate(Ablate),
+    /// Train many kinds of attention on tasks whose limits are known, and tabulate what each can do
+    Atlas(Atlas),
     /// Measure time and memory
     #[command(subcommand, after_help = examples::BENCH)]
     Bench(Bench),

@@ -12,6 +12,10 @@ pub(crate) enum XAxis {
     Steps,
     /// Sequence lengths: a logarithmic axis with a tick at each.
     Lengths,
+    /// Positions in a sequence.
+    Positions,
+    /// Bytes of a state, on a logarithmic axis.
+    StateBytes,
 }
 
 /// A chart with one line per series.
@@ -87,7 +91,8 @@ impl Plot {
         let last = steps().fold(1., f64::max);
         let first = steps().fold(last, f64::min).min(last * 0.5);
         let x = match chart.x_axis {
-            XAxis::Steps => Axis::exactly(first, last),
+            XAxis::Steps | XAxis::Positions => Axis::exactly(first, last),
+            XAxis::StateBytes => Axis::around([first, last].into_iter(), Spacing::Logarithmic),
             XAxis::Lengths => Axis::by_doublings(first, last, steps()),
         };
         let y = Axis::around(chart.series.iter().flat_map(Series::heights), chart.spacing);
@@ -124,6 +129,8 @@ impl Plot {
         let what = match self.x_axis {
             XAxis::Steps => "step",
             XAxis::Lengths => "sequence length",
+            XAxis::Positions => "position",
+            XAxis::StateBytes => "bytes of the decoding state",
         };
         drawing.text((middle, self.bottom + 38.), what, LABEL, Anchor::Middle);
     }

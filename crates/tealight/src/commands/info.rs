@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -16,6 +15,7 @@ use tealight_train::storage::hub::HubCache;
 use super::devices::Found;
 use crate::args::program::Info;
 use crate::system::installation::installed;
+use crate::system::processor;
 use crate::system::variables::{SECRET, VARIABLES};
 use crate::system::version::{VERSION, features, instruction_sets};
 use crate::terminal::output::{print, print_json};
@@ -70,7 +70,7 @@ impl About {
             features: features(),
             build: if cfg!(debug_assertions) { "debug" } else { "release" },
             platform: format!("{}-{}", env::consts::ARCH, env::consts::OS),
-            processor: processor(),
+            processor: processor::name(),
             instructions: instructions(),
             bf16_instructions: bf16_instructions(),
             threads: threads::count(),
@@ -104,11 +104,4 @@ impl About {
         let (rows, set) = (rows.collect::<String>(), set.collect::<String>());
         format!("{rows}\n{}\n{set}", self.devices.text())
     }
-}
-
-/// The name of the processor, where Linux says it.
-fn processor() -> Option<String> {
-    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("model name"))?;
-    Some(line.trim_start_matches([' ', '\t', ':']).to_owned())
 }

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::args::Command;
-use crate::{ablate, bench, serve};
+use crate::{ablate, atlas, bench, serve};
 
 /// Runs a command.
 pub(crate) fn run(command: &Command) -> Result<ExitCode> {
@@ -41,6 +41,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode> {
         Command::Checkpoint(args) => checkpoint::run(args),
         Command::VerifyResume(args) => verify_resume::run(args),
         Command::Ablate(args) => ablate::run(args),
+        Command::Atlas(args) => atlas::run(args),
         Command::Evaluate(args) => evaluate::run(args),
         Command::Forecast(args) => forecast::run(args),
         Command::Plot(args) => plot::run(args),

@@ -20,6 +20,8 @@ const MAX_OPEN: usize = 3;
 /// Stretches of each of many runs.
 const MIN_STRETCHES: usize = 60;
 
+/// The style sheet that pages share.
+pub(crate) const STYLE_OF_PAGE: &str = include_str!("assets/page.css");
 const STYLE: &str = concat!(include_str!("assets/uplot.min.css"), include_str!("assets/page.css"));
 const SCRIPT: &str = concat!(
     include_str!("assets/uplot.min.js"),

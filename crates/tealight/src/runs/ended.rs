@@ -11,6 +11,10 @@ use tealight_train::storage::files::{read_json, replace, to_json};
 /// The format version that is written, and the newest that can be read.
 const FORMAT_VERSION: u64 = 1;
 const FILE: &str = "ended.json";
+/// The reason of a run whose loss or gradient was not usable: it ends so again.
+pub(crate) const DIVERGED: &str = "diverged";
+/// The reason of a run with a score that no model can have.
+pub(crate) const ABOVE_LIMIT: &str = "above_limit";
 
 /// The content of `ended.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +22,7 @@ const FILE: &str = "ended.json";
 pub(crate) struct Ended {
     /// The format version of the file.
     format_version: u64,
-    /// The signal, the limit or the end of `ablate` that stopped the run, or `error`.
+    /// The signal, the limit or the end of `ablate` that stopped the run; [`DIVERGED`], [`ABOVE_LIMIT`] or `error`.
     pub(crate) reason: String,
     /// Number of updates done.
     pub(crate) step: u64,

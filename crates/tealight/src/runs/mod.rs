@@ -12,3 +12,4 @@ pub(crate) mod origin;
 pub(crate) mod resources;
 pub(crate) mod summary;
 pub(crate) mod test_data;
+pub(crate) mod training;

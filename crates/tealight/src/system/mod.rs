@@ -5,6 +5,7 @@ pub(crate) mod cores;
 pub(crate) mod device;
 pub(crate) mod installation;
 pub(crate) mod memory;
+pub(crate) mod processor;
 pub(crate) mod signals;
 pub(crate) mod subprocess;
 pub(crate) mod variables;

@@ -18,6 +18,15 @@ pub(crate) fn counted(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
+/// `42.0 s`, `12 min`, `3.5 h`
+pub(crate) fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 120. => format!("{s:.1} s"),
+        s if s < 7200. => format!("{:.0} min", s / 60.),
+        s => format!("{:.1} h", s / 3600.),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! End-to-end tests of the binary: arguments, output, exit codes and files.
 
 mod ablating;
+mod atlas;
 mod benching;
 #[cfg(unix)]
 mod book;

@@ -14,9 +14,6 @@ const LEAST_EXCESS: f64 = -1e-6;
 /// Standard errors that a score may lie above what is expected of the best model.
 const ERRORS: f64 = 3.;
 
-/// The bits of the decoding state after that many symbols; `None` if the model keeps no state.
-pub(in crate::task) type Bits<'a> = &'a dyn Fn(usize) -> Option<f64>;
-
 /// Refuses `scores` on `examples` of `source` that no model of these settings can have.
 ///
 /// # Errors

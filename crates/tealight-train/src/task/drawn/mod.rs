@@ -30,9 +30,9 @@ use tealight_ops::rng::Stream;
 
 pub(super) use example::choose;
 pub use example::{Example, Part};
-pub(super) use limits::{Bits, accuracy_of_bits};
+pub(super) use limits::accuracy_of_bits;
 pub use scores::Scores;
-pub(super) use source::{Column, doubling, share};
+pub(super) use source::{Bits, Column, doubling, share};
 pub use source::{Reference, Source};
 
 use crate::checks::{at_most, check};

@@ -5,12 +5,14 @@ use std::fmt;
 use tealight_ops::rng::Stream;
 
 use super::example::Example;
-use super::limits::Bits;
 use super::scores::Scores;
 use crate::task::report::Predictor;
 
 /// A metric, and the heading of its column.
 pub(in crate::task) type Column = (&'static str, &'static str);
+
+/// The bits of the decoding state after that many symbols; `None` if the model keeps no state.
+pub(in crate::task) type Bits<'a> = &'a dyn Fn(usize) -> Option<f64>;
 
 /// Draws the examples of a task at one length, and knows how well they can be answered.
 pub trait Source: fmt::Debug + Send + Sync {

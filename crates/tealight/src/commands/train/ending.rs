@@ -17,7 +17,7 @@ use tealight_train::{Error, Session};
 
 use super::Training;
 use crate::charts::illustrations::save_of;
-use crate::runs::ended::Ended;
+use crate::runs::ended::{ABOVE_LIMIT, DIVERGED, Ended};
 use crate::runs::notes::notes;
 use crate::runs::summary::Summary;
 use crate::runs::test_data;
@@ -77,7 +77,12 @@ impl Training<'_> {
         let message = format!("{error:#}");
         // The caller reports the original error, not a failure to write it down.
         if let Some(directory) = directory {
-            let ended = Ended::new("error", session.progress.step, Some(&message));
+            let reason = match error.downcast_ref::<Error>() {
+                Some(Error::BadStep(_)) => DIVERGED,
+                Some(Error::AboveLimit(_)) => ABOVE_LIMIT,
+                _ => "error",
+            };
+            let ended = Ended::new(reason, session.progress.step, Some(&message));
             let _ = ended.write(directory.path());
         }
         let _ = self.print_object(session, directory, "failed", ("error", json!(message)));
