@@ -173,7 +173,7 @@ impl AttentionConfig {
         self.settings().build(&spec, vb)
     }
 
-    /// Tokens that the convolutions of [`short_convolution`] read; 0: there is none.
+    /// Tokens that the convolutions behind the maps read; 0: there is none.
     pub fn conv_size(&self) -> usize {
         self.settings().conv_size()
     }
@@ -265,7 +265,7 @@ pub trait AttentionKind: fmt::Debug {
         None
     }
 
-    /// Tokens that the convolutions of [`short_convolution`] read, where the kind's paper has none; 0: there is none.
+    /// Tokens that the convolutions behind the maps read, where the kind's paper has none; 0: there is none.
     fn conv_size(&self) -> usize {
         0
     }
