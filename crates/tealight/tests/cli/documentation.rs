@@ -162,6 +162,10 @@ fn the_help_of_each_command_has_what_the_readme_claims() -> Result {
             "generate",
             &["--temperature", "--top-k", "--top-p", "--min-p", "--repetition-penalty", "--stop"],
         ),
+        (
+            "atlas",
+            &["--panels", "--kinds", "--jobs", "--merge", "--check", "--dry-run", "Examples:"],
+        ),
         ("export", &["--to", "--format", "--checkpoint", "--cache", "onnx"]),
         ("classify", &["--json", "--checkpoint", "--file", "--top-k", "--pair", "Examples:"]),
         ("embed", &["--file", "--pooling", "--npy", "--similar", "--top-k", "--json", "Examples:"]),
