@@ -173,7 +173,7 @@ impl AttentionConfig {
         self.settings().build(&spec, vb)
     }
 
-    /// Tokens that the convolutions behind the maps read; 0: there is none.
+    /// The number of tokens that each convolution behind the maps reads; 0 if the layer has none.
     pub fn conv_size(&self) -> usize {
         self.settings().conv_size()
     }
@@ -265,7 +265,8 @@ pub trait AttentionKind: fmt::Debug {
         None
     }
 
-    /// Tokens that the convolutions behind the maps read, where the kind's paper has none; 0: there is none.
+    /// The number of tokens that each convolution behind the maps reads, for kinds whose papers have no convolution; 0 if
+    /// the layer has none.
     fn conv_size(&self) -> usize {
         0
     }

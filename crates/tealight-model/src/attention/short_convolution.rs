@@ -78,7 +78,7 @@ impl ShortConvolution {
         Ok(Some(Self { name, weight, bias: bias.transpose()? }))
     }
 
-    /// Those of queries, keys and values of these widths; `None` if there is none.
+    /// Builds the convolutions of queries, keys and values of these widths; `None` if `spec.conv_size` is 0.
     pub(super) fn build_all(
         widths: [usize; 3],
         spec: &AttentionSpec<'_>,

@@ -109,7 +109,7 @@ impl Record {
         Self { format_version: FORMAT_VERSION, plan: plan.to_owned(), cells: BTreeMap::new() }
     }
 
-    /// The record in the file at `path`; an empty one if there is none.
+    /// Reads the record at `path`; if there is no such file, the record is empty.
     pub(super) fn read(path: &Path) -> Result<Self> {
         if !path.exists() {
             return Ok(Self::empty(""));

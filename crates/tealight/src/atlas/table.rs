@@ -139,7 +139,7 @@ impl Atlas {
         table
     }
 
-    /// What stands below the table.
+    /// The legend below the table: what the numbers and marks mean.
     pub(super) fn legend(&self) -> String {
         let Self { plan, .. } = self;
         let by_hand = plan.kinds.iter().any(|kind| !kind.hand_set.is_empty());

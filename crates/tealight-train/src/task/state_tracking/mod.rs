@@ -278,7 +278,7 @@ mod tests {
         assert!(source.further(&Scores::default()).iter().all(|(name, _)| *name != "tracked"));
     }
 
-    /// Over all words of a length: the best answer to what stands before the window is the likeliest.
+    /// Checked on all words of a length: a reader of the last symbols can only guess the likeliest state before them.
     #[test]
     fn whoever_reads_a_window_knows_no_more_than_the_likeliest_state_before_it() {
         for (group, generators, len) in
