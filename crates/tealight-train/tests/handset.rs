@@ -15,7 +15,7 @@ use candle_core::{DType, Device, Tensor};
 use tealight_model::ParamStore;
 use tealight_train::RunConfig;
 use tealight_train::config::ConfigSource;
-use tealight_train::task::{RegisteredTask, TaskVisitor};
+use tealight_train::task::{AnyTask, RegisteredTask as _, Task as _};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -45,33 +45,25 @@ impl Weights {
     }
 }
 
-struct Score<'a> {
-    config: &'a RunConfig,
-    weights: Weights,
-}
-
-impl TaskVisitor for Score<'_> {
-    type Output = Result<f64>;
-
-    fn visit<T: RegisteredTask>(self, task: T) -> Result<f64> {
-        let store = ParamStore::new(0, DType::F32, &Device::Cpu);
-        let model = task.build_model(&self.config.model, &store.trainable())?;
-        let mut weights = self.weights.0;
-        for (name, variable) in store.iter() {
-            let dims = variable.dims().to_vec();
-            let n_columns = if dims.len() == 1 { 1 } else { dims[1..].iter().product() };
-            let is_norm = name.ends_with("norm.weight");
-            let mut values = vec![if is_norm { 1_f32 } else { 0. }; variable.elem_count()];
-            for (row, column, value) in weights.remove(&name).unwrap_or_default() {
-                assert!(column < n_columns, "{name} has {n_columns} columns");
-                values[row * n_columns + column] = value as f32;
-            }
-            variable.set(&Tensor::from_vec(values, dims, &Device::Cpu)?)?;
+/// The accuracy of the model of `config` with these weights.
+fn score(config: &RunConfig, task: &AnyTask, weights: Weights) -> Result<f64> {
+    let store = ParamStore::new(0, DType::F32, &Device::Cpu);
+    let model = task.build_model(&config.model, &store.trainable())?;
+    let mut weights = weights.0;
+    for (name, variable) in store.iter() {
+        let dims = variable.dims().to_vec();
+        let n_columns = if dims.len() == 1 { 1 } else { dims[1..].iter().product() };
+        let is_norm = name.ends_with("norm.weight");
+        let mut values = vec![if is_norm { 1_f32 } else { 0. }; variable.elem_count()];
+        for (row, column, value) in weights.remove(&name).unwrap_or_default() {
+            assert!(column < n_columns, "{name} has {n_columns} columns");
+            values[row * n_columns + column] = value as f32;
         }
-        assert!(weights.is_empty(), "the model has no {:?}", weights.keys());
-        let report = task.report(&model)?;
-        Ok(report.values["accuracy"].as_f64().ok_or("no accuracy")?)
+        variable.set(&Tensor::from_vec(values, dims, &Device::Cpu)?)?;
     }
+    assert!(weights.is_empty(), "the model has no {:?}", weights.keys());
+    let report = task.report(&model)?;
+    Ok(report.values["accuracy"].as_f64().ok_or("no accuracy")?)
 }
 
 /// The accuracy of a model of these settings with these weights.
@@ -84,7 +76,7 @@ fn accuracy(task: &str, attention: &str, sizes: &str, weights: Weights) -> Resul
     let source = ConfigSource::parse(Path::new("handset.toml"), &text, &[])?;
     let config = RunConfig::from_source(&source)?;
     config.validate()?;
-    config.task.build(&config.task_context(&Device::Cpu), Score { config: &config, weights })?
+    score(&config, &config.task.build(&config.task_context(&Device::Cpu))?, weights)
 }
 
 /// z ≥ −1.278 with SiLU(z) = y.

@@ -40,6 +40,10 @@ pub trait Choice: Sized {
     #[doc(hidden)]
     const NAMES: &'static [&'static str];
 
+    /// The kind with all its settings at their defaults; `None` if there is no such kind.
+    #[doc(hidden)]
+    fn of_kind(kind: &str) -> Option<Self>;
+
     /// Deserializes the settings of `kind`. Fails with serde's error about an unknown variant if `kind` is not in
     /// [`Self::KINDS`].
     #[doc(hidden)]
@@ -154,6 +158,10 @@ macro_rules! choice {
             const KINDS: &'static [$crate::choice::Kind] = Self::KINDS;
 
             const NAMES: &'static [&'static str] = &[$($kind),+];
+
+            fn of_kind(kind: &str) -> Option<Self> {
+                Self::default_of(kind)
+            }
 
             fn read<'de, D: ::serde::Deserializer<'de>>(
                 kind: &str,

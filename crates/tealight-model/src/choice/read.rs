@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::value::{MapAccessDeserializer, MapDeserializer};
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 
 use super::Choice;
@@ -24,8 +24,7 @@ impl<'de, C: Choice> Visitor<'de> for ChoiceVisitor<C> {
 
     /// The short form: the same as a table with `kind` only.
     fn visit_str<E: Error>(self, name: &str) -> Result<C, E> {
-        let no_settings = MapDeserializer::new(std::iter::empty::<(&str, &str)>());
-        C::read(name, MapAccessDeserializer::new(no_settings))
+        C::of_kind(name).ok_or_else(|| E::unknown_variant(name, C::NAMES))
     }
 
     /// A missing `kind` is an unknown variant without a name: of serde's errors, only an unknown variant

@@ -11,10 +11,12 @@ pub(crate) enum Backend {
     /// Fused CPU loops in f32.
     CpuF32,
     /// Fused CPU loops in f64.
+    #[cfg(feature = "f64")]
     CpuF64,
     /// Kernels on the device.
     Cuda,
-    /// Plain tensor operations: other devices, other or mixed dtypes, tensors without elements, and
+    /// Plain tensor operations: other devices, other or mixed dtypes (f64 without the feature `f64`), tensors without
+    /// elements, and
     /// everything inside [`with_reference_ops`](reference_ops::with_reference_ops).
     Reference,
 }
@@ -25,18 +27,19 @@ impl Backend {
         let all = |dtype| {
             operands.iter().all(|t| t.device().is_cpu() && t.dtype() == dtype && t.elem_count() > 0)
         };
-        match (all(DType::F32), all(DType::F64)) {
-            _ if reference_ops::are_forced() => Self::Reference,
-            _ if cuda::takes(operands) => Self::Cuda,
-            (true, _) => Self::CpuF32,
-            (_, true) => Self::CpuF64,
-            _ => Self::Reference,
+        match () {
+            () if reference_ops::are_forced() => Self::Reference,
+            () if cuda::takes(operands) => Self::Cuda,
+            () if all(DType::F32) => Self::CpuF32,
+            #[cfg(feature = "f64")]
+            () if all(DType::F64) => Self::CpuF64,
+            () => Self::Reference,
         }
     }
 }
 
 /// Runs the code for the backend of some operands. The CPU code is generic in the type of the elements:
-/// `T` is f32 or f64.
+/// `T` is f32, or f64 with the feature `f64`, which only tests have.
 ///
 /// ```text
 /// dispatch!(match [x, weight] {
@@ -58,6 +61,7 @@ macro_rules! dispatch {
                 type $T = f32;
                 $cpu
             }
+            #[cfg(feature = "f64")]
             Backend::CpuF64 => {
                 type $T = f64;
                 $cpu

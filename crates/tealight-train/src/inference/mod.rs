@@ -25,9 +25,14 @@ const MAX_PROBABILITIES: usize = 1 << 21;
 
 /// `logits (n, n_classes)` → `n` rows of probabilities, in f64.
 pub(crate) fn probabilities(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
-    // Moved to the CPU first: Metal has no f64.
-    let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
-    Ok(tealight_ops::softmax::softmax(&logits)?.to_vec2()?)
+    let mut rows = values(logits)?;
+    for row in &mut rows {
+        let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        row.iter_mut().for_each(|x| *x = (*x - largest).exp());
+        let sum: f64 = row.iter().sum();
+        row.iter_mut().for_each(|x| *x /= sum);
+    }
+    Ok(rows)
 }
 
 /// `logits (n, n_outputs)` as rows of numbers in f64.

@@ -1,13 +1,14 @@
 //! Tasks: the data and the loss that a model is trained with, its metrics, and its report.
 //!
 //! A task is a folder here and one line in the list of [`TaskConfig`]. Its settings implement [`TaskSettings`] and
-//! [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report is a [`Report`]. Code for any task is a
-//! [`TaskVisitor`]. Besides, `tealight init` names the tasks that it writes a configuration for, and
+//! [`TaskKind`], the task itself [`Task`] and [`RegisteredTask`], its report is a [`Report`]. Code for any task gets an
+//! [`AnyTask`]. Besides, `tealight init` names the tasks that it writes a configuration for, and
 //! [`trained`](crate::trained) the tasks that take settings from a model (`init_from`) or prompts from a tokenizer.
 //!
 //! A task is for training and evaluation: it has data. What is done with a trained model is in
 //! [`trained`](crate::trained) and [`pipelines`](crate::pipelines).
 
+mod any;
 mod batch;
 mod calibration;
 pub mod causal_lm;
@@ -58,6 +59,7 @@ use crate::task::metrics::{Measures, Metrics};
 use crate::task::report::Report;
 use crate::task::sample::Sample;
 
+pub use any::{AnyBatch, AnyModel, AnyTask};
 pub use batch::Batch as LabelledBatch;
 pub use context::TaskContext;
 pub use illustration::{Captioned, Illustration};
@@ -91,14 +93,13 @@ macro_rules! tasks {
                 }
             }
 
-            /// Builds the task with its data and passes it to `visitor`.
-            pub fn build<V: TaskVisitor>(
-                &self,
-                context: &TaskContext<'_>,
-                visitor: V,
-            ) -> Result<V::Output> {
+            /// Builds the task with its data.
+            ///
+            /// # Errors
+            /// If a setting is invalid, or if the data cannot be read.
+            pub fn build(&self, context: &TaskContext<'_>) -> Result<AnyTask> {
                 match self {
-                    $(Self::$variant(settings) => Ok(visitor.visit(settings.build(context)?))),+
+                    $(Self::$variant(settings) => Ok(AnyTask::new(settings.build(context)?))),+
                 }
             }
         }
@@ -211,19 +212,10 @@ pub trait TaskSettings: fmt::Debug {
 /// Settings that build a task.
 pub trait TaskKind: TaskSettings {
     /// The task.
-    type Task: RegisteredTask;
+    type Task: RegisteredTask<Model: 'static, Batch: 'static> + 'static;
 
     /// Validates the settings, and draws or reads the data.
     fn build(&self, context: &TaskContext<'_>) -> Result<Self::Task>;
-}
-
-/// A function of a task of any kind.
-pub trait TaskVisitor {
-    /// What it returns.
-    type Output;
-
-    /// Calls the function.
-    fn visit<T: RegisteredTask>(self, task: T) -> Self::Output;
 }
 
 /// The loss of one batch.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use sha2::{Digest as _, Sha256};
 use tealight_train::config::RunConfig;
 
-use super::plan::{CONFIG, Kind, Panel, Plan, folder_name};
+use super::plan::{CONFIG, Column, Kind, Panel, Plan, folder_name};
 use super::widths;
 use crate::runs::config::{InitModels, LoadedConfig};
 use crate::runs::training::Job;
@@ -91,7 +91,7 @@ impl Cell {
         let settings: Vec<String> = settings.iter().cloned().chain(own).collect();
         let rate = lr.map_or(String::new(), |lr| format!(",lr={lr}"));
         let name = format!("{}/{}{rate},seed={seed}", panel.name, folder_name(&kind.name));
-        let columns = panel.columns.iter().map(|column| format!("{column:?}"));
+        let columns = panel.columns.iter().map(Column::digested);
         let parts = [panel.values()?].into_iter().chain(settings.iter().cloned()).chain(columns);
         let text = parts.collect::<Vec<_>>().join("\n");
         let digest = format!("{:x}", Sha256::digest(text.as_bytes()));

@@ -94,6 +94,14 @@ pub(super) struct Column {
     pub(super) metric: String,
 }
 
+impl Column {
+    /// The text that stands for it in the digest of a cell. Another text would make all recorded cells stale.
+    pub(super) fn digested(&self) -> String {
+        let Self { title, test, metric } = self;
+        format!("Column {{ title: {title:?}, test: {test:?}, metric: {metric:?} }}")
+    }
+}
+
 /// A row: what is changed in the configurations.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -346,6 +354,19 @@ mod tests {
             ]
         );
         assert!(plan.panels[0].text.contains("kind = \"recall\""));
+    }
+
+    #[test]
+    fn the_digest_of_a_column_is_that_of_recorded_cells() {
+        let digested = |plan: &str| read(plan).unwrap().panels[0].columns[0].digested();
+        assert_eq!(
+            digested(PLAN),
+            r#"Column { title: "far", test: Some("far"), metric: "accuracy" }"#
+        );
+        assert_eq!(
+            digested(&PLAN.replace("test = 'far', ", "")),
+            r#"Column { title: "far", test: None, metric: "accuracy" }"#
+        );
     }
 
     #[test]

@@ -5,12 +5,12 @@
 
 use anyhow::{Result, bail};
 use candle_core::Device;
-use tealight_model::{ModelConfig, ParamStore};
-use tealight_train::task::{RegisteredTask, TaskVisitor};
+use tealight_model::ParamStore;
+use tealight_train::task::Task as _;
 
 use super::plan::Panel;
 use crate::runs::config::{InitModels, LoadedConfig};
-use crate::runs::load::with_task;
+use crate::runs::load::task_of;
 
 /// Widths are multiples of it.
 const STEP: u64 = 4;
@@ -59,21 +59,12 @@ fn count(panel: &Panel, settings: &[String], width: Option<u64>) -> Result<u64> 
     let settings: Vec<String> = settings.iter().cloned().chain(width.map(setting)).collect();
     let source = panel.source(&settings)?;
     let loaded = LoadedConfig::from_source(source, &mut InitModels::new())?;
-    with_task(&loaded, &Device::Cpu, None, Count(&loaded.config.model))
-}
-
-struct Count<'a>(&'a ModelConfig);
-
-impl TaskVisitor for Count<'_> {
-    type Output = Result<u64>;
-
-    fn visit<T: RegisteredTask>(self, task: T) -> Result<u64> {
-        let store = ParamStore::new(0, candle_core::DType::F32, &Device::Cpu);
-        task.build_model(self.0, &store.trainable())?;
-        let is_counted = |name: &str| {
-            !["embedding.", "output.", "position."].iter().any(|start| name.starts_with(start))
-        };
-        let parameters = store.tensors().into_iter().filter(|(name, _)| is_counted(name));
-        Ok(parameters.map(|(_, tensor)| tensor.elem_count() as u64).sum())
-    }
+    let task = task_of(&loaded, &Device::Cpu, None)?;
+    let store = ParamStore::new(0, candle_core::DType::F32, &Device::Cpu);
+    task.build_model(&loaded.config.model, &store.trainable())?;
+    let is_counted = |name: &str| {
+        !["embedding.", "output.", "position."].iter().any(|start| name.starts_with(start))
+    };
+    let parameters = store.tensors().into_iter().filter(|(name, _)| is_counted(name));
+    Ok(parameters.map(|(_, tensor)| tensor.elem_count() as u64).sum())
 }

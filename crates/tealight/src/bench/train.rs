@@ -16,7 +16,7 @@ use tealight_train::communicator::ranks::Ranks;
 use tealight_train::config::Precision;
 use tealight_train::observer::{Event, Observer};
 use tealight_train::task::table::thousands;
-use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
+use tealight_train::task::{AnyTask, RegisteredTask, Task};
 use tealight_train::training::distributed::exchange::WAITING;
 use tealight_train::training::distributed::join::Identity;
 use tealight_train::training::distributed::measure::time_exchanges;
@@ -27,7 +27,7 @@ use super::times::{Times, milliseconds, seconds_of};
 use crate::args::bench::BenchTrain;
 use crate::runs::config::LoadedConfig;
 use crate::runs::job::{self, agree, open_device};
-use crate::runs::load::with_task;
+use crate::runs::load::task_of;
 use crate::runs::number_format::NumberFormat;
 use crate::system::memory;
 use crate::terminal::failure::at_its_place;
@@ -56,7 +56,7 @@ fn bench(args: &BenchTrain, ranks: &Ranks) -> Result<()> {
     config.training.early_stopping = None;
     config.log.every = 1;
     let bench = TrainingBench { ranks, args, device: &device, loaded: &loaded };
-    with_task(&loaded, &device, None, bench)
+    bench.print(task_of(&loaded, &device, None)?)
 }
 
 struct TrainingBench<'a> {
@@ -66,10 +66,8 @@ struct TrainingBench<'a> {
     loaded: &'a LoadedConfig,
 }
 
-impl TaskVisitor for TrainingBench<'_> {
-    type Output = Result<()>;
-
-    fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
+impl TrainingBench<'_> {
+    fn print(self, task: AnyTask) -> Result<()> {
         let at_its_place = |error| at_its_place(error, &self.loaded.source);
         if self.ranks.is_first() {
             self.number_format().warn_if_replaced();

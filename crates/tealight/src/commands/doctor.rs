@@ -3,17 +3,16 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use candle_core::Device;
 use serde_json::json;
 use tealight_train::Session;
 use tealight_train::export::foreseen;
 use tealight_train::task::table::thousands;
-use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
+use tealight_train::task::{RegisteredTask, Task};
 use tealight_train::training::preflight::{self, Finding};
 
 use crate::args::train::Doctor;
 use crate::runs::config::LoadedConfig;
-use crate::runs::load::with_task;
+use crate::runs::load::task_of;
 use crate::runs::resources;
 use crate::system::memory;
 use crate::terminal::failure::at_its_place;
@@ -23,52 +22,37 @@ use crate::terminal::output::{print, print_indented_json};
 pub(crate) fn run(args: &Doctor) -> Result<()> {
     let device = args.device.open()?;
     let loaded = LoadedConfig::read(&args.config.path, &args.config.overrides)?;
-    let examination = Examination { args, loaded: &loaded, device: &device };
-    with_task(&loaded, &device, None, examination)
-}
-
-struct Examination<'a> {
-    args: &'a Doctor,
-    loaded: &'a LoadedConfig,
-    device: &'a Device,
-}
-
-impl TaskVisitor for Examination<'_> {
-    type Output = Result<()>;
-
-    fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
-        let Self { args, loaded, device } = self;
-        let LoadedConfig { source, config, init_model, .. } = loaded;
-        let at_its_place = |error| at_its_place(error, source);
-        let init_model = init_model.as_deref();
-        let mut session = loaded.session(task, device)?;
-        if let Some(model) = init_model {
-            session.begin_with(model).map_err(at_its_place)?;
-        }
-        let mut findings = Findings { printed: !args.json, all: Vec::new() };
-        findings.add(model(&session))?;
-        findings.add(export(&session))?;
-        let resources = resources(&session)?;
-        let is_enough = resources.is_fine;
-        findings.add(resources)?;
-        if !is_enough {
-            findings.end()?;
-            bail!("not enough memory or disk space: the other checks were skipped");
-        }
-        session.check_metric().map_err(at_its_place)?;
-        let checks: [&dyn Fn() -> tealight_train::Result<Finding>; 3] = [
-            &|| preflight::gradients(&session),
-            &|| preflight::masks(config, session.task.seq_len()),
-            &|| preflight::one_batch(config, &*session.task, init_model, args.steps, device),
-        ];
-        for check in checks {
-            findings.add(check().map_err(at_its_place)?)?;
-        }
+    let task = task_of(&loaded, &device, None)?;
+    let LoadedConfig { source, config, init_model, .. } = &loaded;
+    let at_its_place = |error| at_its_place(error, source);
+    let init_model = init_model.as_deref();
+    let mut session = loaded.session(task, &device)?;
+    if let Some(model) = init_model {
+        session.begin_with(model).map_err(at_its_place)?;
+    }
+    let mut findings = Findings { printed: !args.json, all: Vec::new() };
+    findings.add(model(&session))?;
+    findings.add(export(&session))?;
+    let resources = resources(&session)?;
+    let is_enough = resources.is_fine;
+    findings.add(resources)?;
+    if !is_enough {
         findings.end()?;
-        match findings.all.iter().filter(|finding| !finding.is_fine).count() {
-            0 => Ok(()),
-            n_bad => bail!("{n_bad} of {} checks failed", checks.len()),
-        }
+        bail!("not enough memory or disk space: the other checks were skipped");
+    }
+    session.check_metric().map_err(at_its_place)?;
+    let checks: [&dyn Fn() -> tealight_train::Result<Finding>; 3] = [
+        &|| preflight::gradients(&session),
+        &|| preflight::masks(config, session.task.seq_len()),
+        &|| preflight::one_batch(config, &*session.task, init_model, args.steps, &device),
+    ];
+    for check in checks {
+        findings.add(check().map_err(at_its_place)?)?;
+    }
+    findings.end()?;
+    match findings.all.iter().filter(|finding| !finding.is_fine).count() {
+        0 => Ok(()),
+        n_bad => bail!("{n_bad} of {} checks failed", checks.len()),
     }
 }
 

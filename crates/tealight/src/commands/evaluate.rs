@@ -8,14 +8,14 @@ use candle_core::Device;
 use tealight_ops::with_product_precision;
 use tealight_train::run::RunDirectory;
 use tealight_train::storage::tensors::NamedTensors;
-use tealight_train::task::{RegisteredTask, TaskVisitor};
+use tealight_train::task::{AnyTask, RegisteredTask};
 use tealight_train::trained::TrainedModel;
 use tealight_train::{Error, Session};
 
 use crate::args::train::Evaluate;
 use crate::charts::illustrations::save_of;
 use crate::runs::config::LoadedConfig;
-use crate::runs::load::{Run, in_runs, log_notes, open_model, with_task};
+use crate::runs::load::{Run, in_runs, log_notes, open_model, task_of};
 use crate::runs::number_format::NumberFormat;
 use crate::runs::test_data;
 use crate::terminal::output::{log, print, print_indented_json, print_json, warn};
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Evaluate) -> Result<()> {
         Evaluated::Run(run) => (&run.loaded, Some(&run.directory)),
         Evaluated::Folder { loaded, .. } => (&**loaded, None),
     };
-    with_product_precision(products, || with_task(loaded, &device, run, evaluation))
+    with_product_precision(products, || evaluation.print(task_of(loaded, &device, run)?))
 }
 
 /// What is evaluated.
@@ -126,10 +126,8 @@ struct Evaluation<'a> {
     json: bool,
 }
 
-impl TaskVisitor for Evaluation<'_> {
-    type Output = Result<()>;
-
-    fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
+impl Evaluation<'_> {
+    fn print(self, task: AnyTask) -> Result<()> {
         let session = self.evaluated.session(task, self.weights.as_ref())?;
         let is_test = match self.evaluated {
             Evaluated::Run(run) if run.loaded.test.is_none() => {

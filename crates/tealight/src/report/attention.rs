@@ -6,7 +6,7 @@ use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::attention_maps::AttentionMaps;
 use tealight_train::pipelines::image_classification::ImageClassification;
 use tealight_train::task::sample::Sample;
-use tealight_train::task::{RegisteredTask, TaskContext, TaskVisitor};
+use tealight_train::task::{RegisteredTask as _, TaskContext};
 use tealight_train::trained::TrainedModel;
 
 use super::read::RunData;
@@ -49,29 +49,16 @@ fn of_pictures(run: &RunData, weights: &Weights) -> Result<Attention> {
     let opened = Run::open(run.directory.path(), weights)?;
     let context = run.config.task_context(&opened.device);
     let context = TaskContext { kept: Some(run.directory.path()), ..context };
-    run.config.task.build(&context, OfPictures { run: &opened })?
-}
-
-/// The maps of held-out pictures by the task of a run.
-struct OfPictures<'a> {
-    run: &'a Run,
-}
-
-impl TaskVisitor for OfPictures<'_> {
-    type Output = Result<Attention>;
-
-    fn visit<T: RegisteredTask>(self, task: T) -> Self::Output {
-        let session = self.run.load(task)?;
-        let mut inputs = Vec::new();
-        for index in 0..N_INPUTS {
-            let maps = session.task.picture_maps(&session.eval_model, index)?;
-            let Some((name, maps)) = maps else { break };
-            let layers = over_picture::layers(&maps, Some(MapSelection::Mean))?;
-            let input = Input::new(&name, &maps.layers, layers)?;
-            inputs.push(Input { is_picture: true, ..input });
-        }
-        Ok(Attention { inputs })
+    let session = opened.load(run.config.task.build(&context)?)?;
+    let mut inputs = Vec::new();
+    for index in 0..N_INPUTS {
+        let maps = session.task.picture_maps(&session.eval_model, index)?;
+        let Some((name, maps)) = maps else { break };
+        let layers = over_picture::layers(&maps, Some(MapSelection::Mean))?;
+        let input = Input::new(&name, &maps.layers, layers)?;
+        inputs.push(Input { is_picture: true, ..input });
     }
+    Ok(Attention { inputs })
 }
 
 /// The inputs of the last samples, with what a language model wrote after them.

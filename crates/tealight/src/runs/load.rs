@@ -8,7 +8,7 @@ use candle_core::Device;
 use tealight_train::inference::decision::Decision;
 use tealight_train::run::{RunDirectory, Selection, load_weights};
 use tealight_train::storage::tensors::NamedTensors;
-use tealight_train::task::{Task, TaskContext, TaskVisitor};
+use tealight_train::task::{AnyTask, Task, TaskContext};
 use tealight_train::trained::TrainedModel;
 use tealight_train::{Error, Session};
 
@@ -19,14 +19,13 @@ use crate::terminal::failure::at_its_place;
 use crate::terminal::output::log;
 use crate::terminal::progress::Preparation;
 
-/// Builds the task of a configuration, loads its data, and passes it to `command`. Files that a run has `kept`, such as
-/// the tokenizer, are read from its directory.
-pub(crate) fn with_task<R>(
+/// Builds the task of a configuration with its data. Files that a run has `kept`, such as the tokenizer, are read from its
+/// directory.
+pub(crate) fn task_of(
     LoadedConfig { source, config, origin, test, .. }: &LoadedConfig,
     device: &Device,
     kept: Option<&RunDirectory>,
-    command: impl TaskVisitor<Output = Result<R>>,
-) -> Result<R> {
+) -> Result<AnyTask> {
     let at_its_place = |error| match (test, error) {
         // No setting names these data.
         (Some(_), Error::Config(fault)) if is_of_data(&fault.keys) => {
@@ -42,13 +41,13 @@ pub(crate) fn with_task<R>(
         progress: &|stage, done| bar.borrow_mut().draw(stage, done),
         ..config.task_context(device)
     };
-    config.task.build(&context, command).map_err(|error| match origin {
+    config.task.build(&context).map_err(|error| match origin {
         Origin::Shipped(shipped) => match shipped.missing_data(config) {
             Some(missing) => anyhow!(missing),
             None => at_its_place(error),
         },
         Origin::File | Origin::Stdin => at_its_place(error),
-    })?
+    })
 }
 
 /// A message without the key that it begins with: `key` = …

@@ -7,11 +7,11 @@ use candle_core::Device;
 use tealight_train::data::DataFile;
 use tealight_train::run::RunDirectory;
 use tealight_train::storage::tensors::NamedTensors;
+use tealight_train::task::RegisteredTask as _;
 use tealight_train::task::report::Report;
-use tealight_train::task::{RegisteredTask, TaskVisitor};
 
 use super::config::{LoadedConfig, TEST_DATA};
-use super::load::with_task;
+use super::load::task_of;
 
 /// Reads the test data of a run that is about to begin, or goes on with other ones, so that a mistake in them is told before
 /// training. The directory of the run has the files that it keeps, such as its tokenizer.
@@ -30,7 +30,7 @@ pub(crate) fn check(
     if let Some(same) = data.iter().find(|file| test.is_some() && canonical(&file.path) == test) {
         bail!("{TEST_DATA} is the file of `{}`, which training reads", same.key);
     }
-    with_task(&tested, device, Some(run), Built).context(TEST_DATA)
+    task_of(&tested, device, Some(run)).map(drop).context(TEST_DATA)
 }
 
 /// Adds the scores of a model with these `weights` on the test data of the run to its `report`.
@@ -44,37 +44,20 @@ pub(crate) fn add_scores(
     // Test data are scored with the calibrated probabilities, as `classify` would give them.
     let mut weights = weights.clone();
     report.decision.iter().try_for_each(|decision| decision.fold(&mut weights).map(drop))?;
-    let scored = Scored { loaded: &tested, device, weights: &weights };
-    let other = with_task(&tested, device, Some(run), scored).context(TEST_DATA)?;
+    let other = scores(&tested, run, &weights, device).context(TEST_DATA)?;
     let name = tested.test.as_deref().and_then(Path::file_name).unwrap_or_default();
     report.add_test(&name.to_string_lossy(), other);
     Ok(())
 }
 
-/// Nothing beyond building the task.
-struct Built;
-
-impl TaskVisitor for Built {
-    type Output = Result<()>;
-
-    fn visit<T: RegisteredTask>(self, _task: T) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// The scores of a model with these weights.
-struct Scored<'a> {
-    loaded: &'a LoadedConfig,
-    device: &'a Device,
-    weights: &'a NamedTensors,
-}
-
-impl TaskVisitor for Scored<'_> {
-    type Output = Result<Report>;
-
-    fn visit<T: RegisteredTask>(self, task: T) -> Result<Report> {
-        let session = self.loaded.session(task, self.device)?;
-        session.load_weights(self.weights)?;
-        Ok(session.task.report(&session.eval_model)?)
-    }
+/// The scores of a model with these `weights` on the data that `tested` names.
+fn scores(
+    tested: &LoadedConfig,
+    run: &RunDirectory,
+    weights: &NamedTensors,
+    device: &Device,
+) -> Result<Report> {
+    let session = tested.session(task_of(tested, device, Some(run))?, device)?;
+    session.load_weights(weights)?;
+    Ok(session.task.report(&session.eval_model)?)
 }

@@ -53,16 +53,21 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
 /// # Errors
 /// If the widths do not match.
 pub fn linears<const N: usize>(x: &Tensor, maps: [Map<'_>; N]) -> Result<[Tensor; N]> {
-    let operands = operands(x, &maps)?;
-    let results = dispatch!(match operands {
-        Cpu(T) => all_on_cpu::<T>(x, &maps),
-        Cuda => cuda::linears(x, &maps),
-        Reference => {
-            maps.iter().map(|map| reference::linear(x, map.weight, map.bias)).collect()
-        }
-    });
-    let Ok(results) = results?.try_into() else { bail!("expected a result of each of {N} maps") };
+    let Ok(results) = all(x, &maps)?.try_into() else {
+        bail!("expected a result of each of {N} maps")
+    };
     Ok(results)
+}
+
+/// As [`linears`]. Its code, all products of matrices, is in this crate, and not in each that asks for another number of
+/// maps.
+fn all(x: &Tensor, maps: &[Map<'_>]) -> Result<Vec<Tensor>> {
+    let operands = operands(x, maps)?;
+    dispatch!(match operands {
+        Cpu(T) => all_on_cpu::<T>(x, maps),
+        Cuda => cuda::linears(x, maps),
+        Reference => maps.iter().map(|map| reference::linear(x, map.weight, map.bias)).collect(),
+    })
 }
 
 /// The inputs in the graph: x, then the weight and, if there is one, the bias of each map.

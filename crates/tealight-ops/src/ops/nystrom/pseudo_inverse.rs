@@ -46,13 +46,12 @@ pub fn pseudo_inverse(
     }
     let iteration = Iteration { n_iterations, normalisation };
     match Backend::from_operands(&[a]) {
-        Backend::CpuF32 | Backend::CpuF64 => {
-            timed(NAME, Phase::Forward, || of_products(a, iteration))
-        }
         Backend::Cuda => widened(a, |a| of_products(a, iteration)),
         Backend::Reference => {
             widened(a, |a| reference::pseudo_inverse(a, n_iterations, normalisation))
         }
+        // The loops of a CPU.
+        _ => timed(NAME, Phase::Forward, || of_products(a, iteration)),
     }
 }
 

@@ -13,12 +13,12 @@ use tealight_model::models::state::state_bytes;
 use tealight_train::Session;
 use tealight_train::config::memory::BytesPerScalar;
 use tealight_train::run::RunDirectory;
+use tealight_train::task::RegisteredTask;
 use tealight_train::task::table::{Table, thousands};
-use tealight_train::task::{RegisteredTask, TaskVisitor};
 
 use crate::args::inspect::Inspect;
 use crate::runs::config::LoadedConfig;
-use crate::runs::load::with_task;
+use crate::runs::load::task_of;
 use crate::runs::notes::notes;
 use crate::terminal::numbers::MEBIBYTE;
 use crate::terminal::output::{log, print, print_indented_json};
@@ -34,22 +34,9 @@ pub(crate) fn run(args: &Inspect) -> Result<()> {
         },
     };
     loaded.source.dropped_keys.iter().for_each(|dropped| log(&dropped.to_string()));
-    let inspection = Inspection { loaded: &loaded, json: args.json };
-    with_task(&loaded, &Device::Cpu, run.as_ref(), inspection)
-}
-
-struct Inspection<'a> {
-    loaded: &'a LoadedConfig,
-    json: bool,
-}
-
-impl TaskVisitor for Inspection<'_> {
-    type Output = Result<()>;
-
-    fn visit<T: RegisteredTask>(self, task: T) -> Result<()> {
-        let model = Model::from_session(&self.loaded.session(task, &Device::Cpu)?)?;
-        if self.json { print_indented_json(&model) } else { print(&model.text()) }
-    }
+    let task = task_of(&loaded, &Device::Cpu, run.as_ref())?;
+    let model = Model::from_session(&loaded.session(task, &Device::Cpu)?)?;
+    if args.json { print_indented_json(&model) } else { print(&model.text()) }
 }
 
 /// All parameters of a model, and the cost of training them.

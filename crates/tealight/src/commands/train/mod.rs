@@ -5,7 +5,6 @@ mod ending;
 mod resuming;
 mod session;
 
-use std::cell::Cell;
 use std::fs;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -26,7 +25,7 @@ use tealight_train::run::manifest::Instructions;
 use tealight_train::run::{Checkpoints, Lock, Manifest, RunDirectory};
 use tealight_train::storage::digests::Digest;
 use tealight_train::storage::files::replace;
-use tealight_train::task::{RegisteredTask, Task, TaskVisitor};
+use tealight_train::task::{AnyTask, RegisteredTask, Task};
 use tealight_train::training::distributed::join::Identity;
 use tealight_train::{Error, Session, fit_unless_stopped};
 
@@ -34,7 +33,7 @@ use crate::args::train::Train;
 use crate::charts::attention;
 use crate::runs::config::LoadedConfig;
 use crate::runs::job::{self, agree, log_on_first, open_device};
-use crate::runs::load::with_task;
+use crate::runs::load::task_of;
 use crate::runs::notes::notes;
 use crate::runs::resources::explain_out_of_memory;
 use crate::runs::test_data;
@@ -58,17 +57,7 @@ fn train(args: &Train, started: Instant, ranks: &Ranks) -> Result<ExitCode> {
     let locked = resumed.filter(|_| !args.dry_run && ranks.is_first());
     let lock = locked.map(|run| Lock::acquire(run.path())).transpose();
     let lock = agree(ranks, lock.map_err(Into::into))?;
-    let is_prepared = Cell::new(false);
-    let training = Training {
-        ranks,
-        args,
-        started,
-        device,
-        loaded,
-        resumed,
-        lock: lock.as_ref(),
-        is_prepared: &is_prepared,
-    };
+    let training = Training { ranks, args, started, device, loaded, resumed, lock: lock.as_ref() };
     for dropped in &loaded.source.dropped_keys {
         training.log(&dropped.to_string());
     }
@@ -79,16 +68,16 @@ fn train(args: &Train, started: Instant, ranks: &Ranks) -> Result<ExitCode> {
     if !training.prepares_data() {
         agree(ranks, Ok(()))?;
     }
-    let result = with_task(loaded, device, resumed, training);
-    if is_prepared.get() { result } else { agree(ranks, result) }
+    match task_of(loaded, device, resumed) {
+        Ok(task) => training.run(task),
+        Err(error) => agree(ranks, Err(error)),
+    }
 }
 
 /// The arguments of `train` with everything read that does not depend on the task.
 #[derive(Clone, Copy)]
 struct Training<'a> {
     ranks: &'a Ranks,
-    /// Set when the task has been built, so that the data are prepared.
-    is_prepared: &'a Cell<bool>,
     args: &'a Train,
     started: Instant,
     device: &'a Device,
@@ -99,10 +88,8 @@ struct Training<'a> {
     lock: Option<&'a Lock>,
 }
 
-impl TaskVisitor for Training<'_> {
-    type Output = Result<ExitCode>;
-
-    fn visit<T: RegisteredTask>(self, task: T) -> Result<ExitCode> {
+impl Training<'_> {
+    fn run(self, task: AnyTask) -> Result<ExitCode> {
         let Self { args, ranks, .. } = self;
         let mut session = self.joined(task)?;
         if args.dry_run {
@@ -153,7 +140,6 @@ impl Training<'_> {
     /// A session at step 0 that has joined the other ranks.
     fn joined<T: RegisteredTask>(&self, task: T) -> Result<Session<T>> {
         let ranks = self.ranks;
-        self.is_prepared.set(true);
         if self.prepares_data() {
             agree(ranks, Ok(()))?;
         }
