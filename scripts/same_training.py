@@ -34,6 +34,7 @@ SMALL = {
     "seq2seq": ["task.n_validation=32", "training.batch_size=8"],
     "weather": [],
     "classify": [],
+    "tag": ["task.data.n_generated=200"],
     "images": ["task.data={kind='shapes',n_train=64,n_validation=16}", "training.batch_size=4"],
 }
 

@@ -240,7 +240,7 @@ fn classifiers_are_exported_with_the_head_of_the_class_or_refused_by_its_keys() 
     let relu = DenseHead { activation: HeadActivation::Relu, ..DenseHead::default() };
     let express_with = |config: &ModelConfig, spec, read_out| {
         let spec = ModelSpec::MaskedLm(spec).with_classes(2, read_out);
-        hf::express(config, &spec, &IDS, Some(&outputs(read_out)))
+        hf::express(config, &spec, &IDS, Some(&outputs(Some(read_out))))
     };
     let express = |config: &ModelConfig| express_with(config, SPEC, ReadOut::Cls);
     let expressed = express(&of(DenseHead::default())).expect("a BERT");

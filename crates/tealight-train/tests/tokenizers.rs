@@ -187,6 +187,10 @@ fn a_vocabulary_alone_gives_the_same_ids() -> Result {
         let tokenizer = Tokenizer::from_folder(folder.path())?;
         assert_as_recorded(&tokenizer, &cases, &format!("the vocabulary of {}", from.display()))?;
         kinds.push(model["type"].clone());
+        // That each text begins with a space, only `tokenizer_config.json` says.
+        if json["pre_tokenizer"]["add_prefix_space"] == true {
+            continue;
+        }
         // Without the files that name the special tokens.
         fs::remove_file(folder.path().join("special_tokens_map.json"))?;
         fs::remove_file(folder.path().join("tokenizer_config.json"))?;

@@ -58,6 +58,7 @@ shipped! {
     "seq2seq/my_pairs"
     "seq2seq/reverse"
     "seq2seq/sort"
+    "tag/visits"
     "weather/dotmod"
     "weather/dotmod_5000"
     "weather/fifteen_days"

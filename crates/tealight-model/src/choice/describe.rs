@@ -185,6 +185,8 @@ described! {
     u32 => Shape::Integer { greatest: Some(u32::MAX.into()) },
     u64 => Shape::Integer { greatest: None },
     usize => Shape::Integer { greatest: None },
+    // May be negative, as `Shape::Integer` may not.
+    i64 => Shape::Number,
     f64 => Shape::Number,
     String => Shape::Text,
     PathBuf => Shape::Path,

@@ -2,7 +2,7 @@
 //! `BertForSequenceClassification`.
 
 use super::class::{self, Class};
-use super::classification::{DenseOfFirst, HeadClass};
+use super::classification::{DenseOfFirst, HeadClass, LinearOfEach};
 use super::{encoder, requirements};
 use crate::layers::classifier_head::HeadActivation;
 use crate::models::spec::ModelSpec;
@@ -12,6 +12,8 @@ const HEAD: DenseOfFirst = DenseOfFirst {
     input_dropout: false,
     dropout: Some(("classifier_dropout", None)),
 };
+
+const TAGS: LinearOfEach = LinearOfEach { dropout: Some("classifier_dropout") };
 
 pub(super) const CLASS: Class = Class {
     architecture: "BertForMaskedLM",
@@ -37,11 +39,22 @@ pub(super) const CLASS: Class = Class {
         encoder::aliases(config, weights, Some(biases))
     },
     token_types: Some("bert.embeddings.token_type_embeddings.weight"),
-    classifier: Some(HeadClass {
-        architecture: "BertForSequenceClassification",
-        read: |keys, config| HEAD.read(keys, config),
-        write: |head, read_out, config, rules| HEAD.write(head, read_out, config, rules),
-        tensors: &[["classifier.dense", "bert.pooler.dense"]],
-        output: "classifier",
-    }),
+    heads: &[
+        HeadClass {
+            architecture: "BertForSequenceClassification",
+            is_of_tokens: false,
+            read: |keys, config| HEAD.read(keys, config),
+            write: |head, rules| HEAD.write(head, rules),
+            tensors: &[["classifier.dense", "bert.pooler.dense"]],
+            output: "classifier",
+        },
+        HeadClass {
+            architecture: "BertForTokenClassification",
+            is_of_tokens: true,
+            read: |keys, config| TAGS.read(keys, config),
+            write: |head, rules| TAGS.write(head, rules),
+            tensors: &[],
+            output: "classifier",
+        },
+    ],
 };

@@ -1,5 +1,7 @@
 //! The definition of a family of models.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::HfResult;
@@ -7,6 +9,7 @@ use super::classification::HeadClass;
 use super::ids::SpecialIds;
 use super::keys::Keys;
 use super::rules::Rules;
+use super::shapes::Shapes;
 use super::table::{self, Alias, Pair};
 use crate::config::ModelConfig;
 use crate::layers::norm::{LayerNormConfig, NormConfig};
@@ -14,7 +17,13 @@ use crate::models::spec::ModelSpec;
 
 /// The kinds of models of a family of encoders.
 pub(super) fn is_encoder(spec: &ModelSpec) -> bool {
-    matches!(spec, ModelSpec::MaskedLm(_) | ModelSpec::Encoder(_) | ModelSpec::TextClassifier(_))
+    matches!(
+        spec,
+        ModelSpec::MaskedLm(_)
+            | ModelSpec::Encoder(_)
+            | ModelSpec::TextClassifier(_)
+            | ModelSpec::Tagger(_)
+    )
 }
 
 /// The kind of models of a family of decoders.
@@ -58,8 +67,8 @@ pub(super) struct Class {
     pub(super) aliases: fn(&ModelConfig) -> Vec<Alias>,
     /// The table of token types, which has one row of zeros for a model without token types.
     pub(super) token_types: Option<&'static str>,
-    /// The class with a classification head, if there is one.
-    pub(super) classifier: Option<HeadClass>,
+    /// The classes with a classification head.
+    pub(super) heads: &'static [HeadClass],
 }
 
 impl Class {
@@ -84,6 +93,21 @@ impl Class {
     /// former come first: a family may store both heads under one name.
     pub(super) fn all_pairs(&self, config: &ModelConfig, head: Option<&HeadClass>) -> Vec<Pair> {
         head.into_iter().flat_map(HeadClass::pairs).chain((self.pairs)(config)).collect()
+    }
+
+    /// The class of classifiers or, if the head `is_of_tokens`, that of taggers.
+    pub(super) fn head(&self, is_of_tokens: bool) -> Option<&'static HeadClass> {
+        self.heads.iter().find(|head| head.is_of_tokens == is_of_tokens)
+    }
+
+    /// The class whose head a file has, by the names of its tensors: of several, the one with most tensors.
+    pub(super) fn head_in(&self, tensors: &Shapes) -> Option<&'static HeadClass> {
+        let names: BTreeSet<String> = tensors.keys().map(|name| self.modern_name(name)).collect();
+        let is_there = |head: &&HeadClass| {
+            let has = |name: &str| names.contains(&format!("{name}.weight"));
+            head.n_outputs(tensors).is_some() && head.tensors.iter().all(|[_, theirs]| has(theirs))
+        };
+        self.heads.iter().rev().filter(is_there).max_by_key(|head| head.tensors.len())
     }
 
     /// The current name of a tensor: older files use `gamma` and `beta` in norms, and a file of the

@@ -1,4 +1,5 @@
-//! `…ForSequenceClassification`: the class of a family with a classification head, and what its outputs mean.
+//! `…ForSequenceClassification` and `…ForTokenClassification`: the classes of a family with a classification head, and
+//! what their outputs mean.
 //!
 //! ```text
 //! BERT            bert.pooler.dense, tanh      dropout     classifier
@@ -9,7 +10,8 @@
 //! ViT                                                            classifier
 //! ```
 //!
-//! All of them read the first position; ModernBERT may read the mean (`classifier_pooling`).
+//! All of them read the first position; ModernBERT may read the mean (`classifier_pooling`). Heads of tokens map each
+//! position by `dropout, classifier`, ModernBERT's by its head of classes.
 //! [`classifier_head`](crate::classifier_head) has the formula.
 
 use serde_json::{Map, Value};
@@ -47,17 +49,23 @@ pub struct Classification {
     pub labels: Vec<String>,
     /// What they are; `None` leaves it to the first labels that the model is trained on.
     pub problem_type: Option<ProblemType>,
-    /// The hidden state that the head maps.
-    pub read_out: ReadOut,
+    /// The hidden state that the head maps; `None`: each state, to a tag of its token.
+    pub read_out: Option<ReadOut>,
 }
 
-/// The class of a family that has a classification head.
+/// A head, and what it reads: `None` for a head of tokens.
+pub(super) type ReadHead = HfResult<(ClassifierHead, Option<ReadOut>)>;
+/// What [`HeadClass::write`] gets.
+pub(super) type HeadOf<'a> = (&'a ClassifierHead, Option<ReadOut>, &'a ModelConfig);
+
+/// A class of a family that has a classification head.
 pub(super) struct HeadClass {
     pub(super) architecture: &'static str,
-    /// The head, and what it reads.
-    pub(super) read: fn(&mut Keys, &ModelConfig) -> HfResult<(ClassifierHead, ReadOut)>,
+    /// Whether it maps the state of each token, in place of one state of a text or a picture.
+    pub(super) is_of_tokens: bool,
+    pub(super) read: fn(&mut Keys, &ModelConfig) -> ReadHead,
     /// The keys of the head. Its faults are recorded.
-    pub(super) write: fn(&ClassifierHead, ReadOut, &ModelConfig, &mut Rules) -> Map<String, Value>,
+    pub(super) write: fn(HeadOf<'_>, &mut Rules) -> Map<String, Value>,
     /// The names of what precedes the output, here and in the file.
     pub(super) tensors: &'static [[&'static str; 2]],
     /// The name of the output in the file.
@@ -71,6 +79,11 @@ pub(super) struct DenseOfFirst {
     pub(super) input_dropout: bool,
     /// The key of its dropout rate, and the rate without the key. `None` stands for the rate of the model.
     pub(super) dropout: Option<(&'static str, Option<f64>)>,
+}
+
+/// A linear map of each state, whose dropout rate has the key `dropout`; without a key, it is that of the model.
+pub(super) struct LinearOfEach {
+    pub(super) dropout: Option<&'static str>,
 }
 
 impl HeadClass {
@@ -108,7 +121,7 @@ impl HeadClass {
         rules: &mut Rules,
     ) -> Map<String, Value> {
         let head = config.classifier.clone().unwrap_or_default();
-        let mut map = (self.write)(&head, outputs.read_out, config, rules);
+        let mut map = (self.write)((&head, outputs.read_out, config), rules);
         let labels = || outputs.labels.iter().enumerate();
         let by_id: Map<_, _> =
             labels().map(|(id, label)| (id.to_string(), label.as_str().into())).collect();
@@ -135,31 +148,24 @@ impl DenseOfFirst {
         self.activation.unwrap_or(of_blocks)
     }
 
-    pub(super) fn read(
-        &self,
-        keys: &mut Keys,
-        config: &ModelConfig,
-    ) -> HfResult<(ClassifierHead, ReadOut)> {
+    pub(super) fn read(&self, keys: &mut Keys, config: &ModelConfig) -> ReadHead {
         let dropout = match self.dropout {
             Some((key, default)) => keys.optional_number(key)?.or(default),
             None => None,
         };
         let (activation, input_dropout) = (self.activation(config), self.input_dropout);
         let head = DenseHead { activation, input_dropout, dropout, ..DenseHead::default() };
-        Ok((ClassifierHead::Dense(head), ReadOut::Cls))
+        Ok((ClassifierHead::Dense(head), Some(ReadOut::Cls)))
     }
 
     pub(super) fn write(
         &self,
-        head: &ClassifierHead,
-        read_out: ReadOut,
-        config: &ModelConfig,
+        (head, read_out, config): HeadOf<'_>,
         rules: &mut Rules,
     ) -> Map<String, Value> {
         let Some(head) = dense(head, rules) else { return Map::new() };
         let DenseHead { activation, bias, norm, input_dropout, dropout } = *head;
-        let first = read_out == ReadOut::Cls;
-        rules.check(first, "task.read_out", &format!("\"{}\"", read_out.name()), "\"cls\"");
+        require_first(read_out, rules);
         let wanted = self.activation(config);
         let [value, required] = [activation, wanted].map(|one| format!("\"{}\"", one.name()));
         rules.check(activation == wanted, "model.classifier.activation", &value, &required);
@@ -181,6 +187,33 @@ impl DenseOfFirst {
         }
         map
     }
+}
+
+impl LinearOfEach {
+    pub(super) fn read(&self, keys: &mut Keys, config: &ModelConfig) -> ReadHead {
+        let rate = self.dropout.map(|key| keys.optional_number(key)).transpose()?.flatten();
+        if let Some(rate) = rate.filter(|&rate| rate != config.dropout) {
+            keys.note(format!(
+                "the dropout of the head is that of the model, {}, in place of {rate}",
+                config.dropout
+            ));
+        }
+        Ok((ClassifierHead::Linear, None))
+    }
+
+    pub(super) fn write(&self, (head, ..): HeadOf<'_>, rules: &mut Rules) -> Map<String, Value> {
+        if *head != ClassifierHead::Linear {
+            rules.wrong_kind("model.classifier.kind", head.kind(), "linear");
+        }
+        self.dropout.map(|key| (key.to_owned(), Value::Null)).into_iter().collect()
+    }
+}
+
+/// Requires a head that reads the first position.
+pub(super) fn require_first(read_out: Option<ReadOut>, rules: &mut Rules) {
+    let word = read_out.map_or("", ReadOut::name);
+    let first = read_out == Some(ReadOut::Cls);
+    rules.check(first, "task.read_out", &format!("\"{word}\""), "\"cls\"");
 }
 
 /// Requires a dense map in the head.

@@ -39,7 +39,7 @@ pub(super) const fn class(architecture: &'static str, read: Read, write: Write) 
         pairs,
         aliases,
         token_types: None,
-        classifier: None,
+        heads: &[],
     }
 }
 

@@ -1,6 +1,6 @@
 //! From a `config.json` to a model.
 
-use super::classification::{Classification, HeadClass};
+use super::classification::Classification;
 use super::express::{Expressed, express_as};
 use super::ids::SpecialIds;
 use super::keys::Keys;
@@ -22,14 +22,14 @@ pub struct Description {
     pub spec: ModelSpec,
     /// The ids of special tokens.
     pub ids: SpecialIds,
-    /// What the outputs of a classifier mean; `None` for other models.
+    /// What the outputs of a classifier or a tagger mean; `None` for other models.
     pub classification: Option<Classification>,
     /// Messages for the user: unknown keys, and settings that are ignored.
     pub notes: Vec<String>,
 }
 
 /// Converts the text of a `config.json`. If its `architectures` name a class with a classification head, the
-/// model is a classifier, otherwise a language model.
+/// model is a classifier or a tagger, otherwise a language model.
 ///
 /// # Errors
 /// If it is not JSON, or names an unknown family or a setting that is not supported.
@@ -38,7 +38,7 @@ pub fn describe(text: &str) -> HfResult<Description> {
 }
 
 /// Converts the text of a `config.json` beside files with these tensors, which tell what the text leaves open: the
-/// family, whether the model is a classifier, and how many outputs that has.
+/// family, whether the model is a classifier or a tagger, and how many outputs that has.
 ///
 /// # Errors
 /// As [`describe`].
@@ -46,15 +46,15 @@ pub fn describe_folder(text: &str, tensors: &Shapes) -> HfResult<Description> {
     let (mut keys, family) = parse(text, tensors)?;
     let class = family.class();
     let (mut config, mut spec, ids) = (class.read)(&mut keys)?;
-    let is_named = keys.lists("architectures", class.architecture);
-    let classifies = |head: &&HeadClass| {
-        keys.lists("architectures", head.architecture)
-            || !is_named && head.n_outputs(tensors).is_some()
-    };
+    let named = class.heads.iter().find(|head| keys.lists("architectures", head.architecture));
+    let is_undecided = !keys.lists("architectures", class.architecture);
     let mut classification = None;
-    if let Some(head) = class.classifier.as_ref().filter(classifies) {
+    if let Some(head) = named.or_else(|| class.head_in(tensors).filter(|_| is_undecided)) {
         let outputs = head.describe(&mut keys, &mut config, tensors)?;
-        spec = spec.with_classes(outputs.labels.len(), outputs.read_out);
+        spec = match outputs.read_out {
+            Some(read_out) => spec.with_classes(outputs.labels.len(), read_out),
+            None => spec.with_tags(outputs.labels.len()),
+        };
         classification = Some(outputs);
     }
     let notes = keys.finish()?;
@@ -101,7 +101,8 @@ impl Description {
 
     pub(super) fn pairs(&self) -> Vec<Pair> {
         let class = self.family.class();
-        let head = class.classifier.as_ref().filter(|_| self.classification.is_some());
+        let outputs = self.classification.as_ref();
+        let head = outputs.and_then(|outputs| class.head(outputs.read_out.is_none()));
         class.all_pairs(&self.config, head)
     }
 }

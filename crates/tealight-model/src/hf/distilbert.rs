@@ -7,7 +7,7 @@ use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
 use super::class::{self, Class, Model};
-use super::classification::{DenseOfFirst, HeadClass};
+use super::classification::{DenseOfFirst, HeadClass, LinearOfEach};
 use super::encoder::{self, FamilyKeys};
 use super::ids::SpecialIds;
 use super::keys::Keys;
@@ -37,6 +37,8 @@ const HEAD: DenseOfFirst = DenseOfFirst {
     dropout: Some(("seq_classif_dropout", Some(0.2))),
 };
 
+const TAGS: LinearOfEach = LinearOfEach { dropout: None };
+
 pub(super) const CLASS: Class = Class {
     architecture: "DistilBertForMaskedLM",
     has: class::is_encoder,
@@ -51,13 +53,27 @@ pub(super) const CLASS: Class = Class {
         encoder::aliases(config, weights, None)
     },
     token_types: None,
-    classifier: Some(HeadClass {
-        architecture: "DistilBertForSequenceClassification",
-        read: |keys, config| HEAD.read(keys, config),
-        write: |head, read_out, config, rules| HEAD.write(head, read_out, config, rules),
-        tensors: &[["classifier.dense", "pre_classifier"]],
-        output: "classifier",
-    }),
+    heads: &[
+        HeadClass {
+            architecture: "DistilBertForSequenceClassification",
+            is_of_tokens: false,
+            read: |keys, config| HEAD.read(keys, config),
+            write: |head, rules| HEAD.write(head, rules),
+            tensors: &[["classifier.dense", "pre_classifier"]],
+            output: "classifier",
+        },
+        HeadClass {
+            architecture: "DistilBertForTokenClassification",
+            is_of_tokens: true,
+            read: |keys, config| {
+                keys.ignore("seq_classif_dropout");
+                TAGS.read(keys, config)
+            },
+            write: |head, rules| TAGS.write(head, rules),
+            tensors: &[],
+            output: "classifier",
+        },
+    ],
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {

@@ -32,7 +32,8 @@ pub struct Expressed {
     pub(super) zeros: Option<(&'static str, [usize; 2])>,
 }
 
-/// Converts the model of this `config` to a family that can represent it; `outputs` says what those of a classifier mean.
+/// Converts the model of this `config` to a family that can represent it; `outputs` says what those of a classifier or a
+/// tagger mean.
 ///
 /// # Errors
 /// If no family can, all faults for the nearest family, with the keys of the TOML.
@@ -73,7 +74,7 @@ fn distance(error: &HfError) -> (bool, usize) {
     (faults.iter().any(is_attention), faults.len())
 }
 
-/// Converts the model of this `config` to a model of `family`; with `outputs`, to a classifier.
+/// Converts the model of this `config` to a model of `family`; with `outputs`, to a classifier or a tagger.
 ///
 /// # Errors
 /// If the family cannot represent it, all faults, with the keys of the TOML.
@@ -93,7 +94,7 @@ pub fn express_as(
         let (architecture, pairs) = (class.architecture, class.all_pairs(config, None));
         return Ok(Model { family, architecture, keys, pairs, notes }.expressed(config, spec));
     };
-    let head = family.classifier()?;
+    let head = family.head(outputs.read_out.is_none())?;
     let mut rules = Rules::without_lm_head(head.architecture);
     requirements::check_no_convolutions(config, &mut rules);
     let mut keys = (class.write)((config, spec, ids), &mut rules);

@@ -39,7 +39,7 @@ pub(super) const CLASS: Class = Class {
         config.tied_output.then_some(alias).into_iter().collect()
     },
     token_types: None,
-    classifier: None,
+    heads: &[],
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {

@@ -37,7 +37,7 @@ pub(super) const CLASS: Class = Class {
         config.tied_output.then_some(alias).into_iter().collect()
     },
     token_types: None,
-    classifier: None,
+    heads: &[],
 };
 
 /// The longest sequence of a model read from a file, which names none: its state has the same size after any.

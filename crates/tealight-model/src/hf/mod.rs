@@ -130,12 +130,26 @@ impl Family {
 
     /// The name of the class of its classifiers in `transformers`, if there is one.
     pub fn classifier_architecture(self) -> Option<&'static str> {
-        self.class().classifier.as_ref().map(|class| class.architecture)
+        Some(self.class().head(false)?.architecture)
+    }
+
+    /// The name of the class of its taggers in `transformers`, if there is one.
+    pub fn tagger_architecture(self) -> Option<&'static str> {
+        Some(self.class().head(true)?.architecture)
     }
 
     /// The head that its classifiers of this `config` have before they are trained.
     pub fn classifier_head(self, config: &ModelConfig) -> Option<ClassifierHead> {
-        let class = self.class().classifier.as_ref()?;
+        self.untrained_head(config, false)
+    }
+
+    /// The head that its taggers of this `config` have before they are trained.
+    pub fn tagger_head(self, config: &ModelConfig) -> Option<ClassifierHead> {
+        self.untrained_head(config, true)
+    }
+
+    fn untrained_head(self, config: &ModelConfig, is_of_tokens: bool) -> Option<ClassifierHead> {
+        let class = self.class().head(is_of_tokens)?;
         let (head, _) = (class.read)(&mut Keys::default(), config).ok()?;
         Some(head)
     }
@@ -147,8 +161,11 @@ impl Family {
 
     /// Whether the `architectures` of a `config.json` name one of its classes.
     fn is_named_in(self, keys: &Keys) -> bool {
-        let classes = [Some(self.architecture()), self.classifier_architecture()];
-        classes.into_iter().flatten().any(|class| keys.lists("architectures", class))
+        let heads = self.class().heads.iter().map(|head| head.architecture);
+        [self.architecture()]
+            .into_iter()
+            .chain(heads)
+            .any(|class| keys.lists("architectures", class))
     }
 
     /// The family whose `model_type` the names of the tensors in a file begin with.
@@ -163,11 +180,12 @@ impl Family {
         self.class().masked_lm_head(config)
     }
 
-    /// Its classifier.
-    fn classifier(self) -> HfResult<&'static HeadClass> {
+    /// Its class of taggers, or of classifiers.
+    fn head(self, is_of_tokens: bool) -> HfResult<&'static HeadClass> {
+        let what = if is_of_tokens { "tagger" } else { "classifier" };
         let message =
-            || format!("there is no classifier of the `model_type` \"{}\"", self.model_type());
-        self.class().classifier.as_ref().ok_or_else(|| HfError::Config(message()))
+            || format!("there is no {what} of the `model_type` \"{}\"", self.model_type());
+        self.class().head(is_of_tokens).ok_or_else(|| HfError::Config(message()))
     }
 }
 

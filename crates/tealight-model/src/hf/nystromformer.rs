@@ -9,7 +9,7 @@ use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value};
 
 use super::class::{self, Class, Model};
-use super::classification::{DenseOfFirst, HeadClass};
+use super::classification::{DenseOfFirst, HeadClass, LinearOfEach};
 use super::encoder::{self, FamilyKeys};
 use super::ids::SpecialIds;
 use super::keys::Keys;
@@ -36,6 +36,8 @@ const KEYS: FamilyKeys = FamilyKeys {
 
 const HEAD: DenseOfFirst = DenseOfFirst { activation: None, input_dropout: true, dropout: None };
 
+const TAGS: LinearOfEach = LinearOfEach { dropout: None };
+
 pub(super) const CLASS: Class = Class {
     architecture: "NystromformerForMaskedLM",
     has: class::is_encoder,
@@ -51,13 +53,24 @@ pub(super) const CLASS: Class = Class {
         encoder::aliases(config, [token, "cls.predictions.decoder.weight"], Some(biases))
     },
     token_types: Some("nystromformer.embeddings.token_type_embeddings.weight"),
-    classifier: Some(HeadClass {
-        architecture: "NystromformerForSequenceClassification",
-        read: |keys, config| HEAD.read(keys, config),
-        write: |head, read_out, config, rules| HEAD.write(head, read_out, config, rules),
-        tensors: &[["classifier.dense", "classifier.dense"]],
-        output: "classifier.out_proj",
-    }),
+    heads: &[
+        HeadClass {
+            architecture: "NystromformerForSequenceClassification",
+            is_of_tokens: false,
+            read: |keys, config| HEAD.read(keys, config),
+            write: |head, rules| HEAD.write(head, rules),
+            tensors: &[["classifier.dense", "classifier.dense"]],
+            output: "classifier.out_proj",
+        },
+        HeadClass {
+            architecture: "NystromformerForTokenClassification",
+            is_of_tokens: true,
+            read: |keys, config| TAGS.read(keys, config),
+            write: |head, rules| TAGS.write(head, rules),
+            tensors: &[],
+            output: "classifier",
+        },
+    ],
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {

@@ -6,7 +6,7 @@
 //! GELU, whatever the value of `hidden_act`.
 
 use super::class::{self, Class};
-use super::classification::{DenseOfFirst, HeadClass};
+use super::classification::{DenseOfFirst, HeadClass, LinearOfEach};
 use super::encoder::{self, FamilyKeys};
 use super::ids::SpecialIds;
 use super::keys::Keys;
@@ -28,6 +28,8 @@ const HEAD: DenseOfFirst = DenseOfFirst {
     input_dropout: true,
     dropout: Some(("classifier_dropout", None)),
 };
+
+const TAGS: LinearOfEach = LinearOfEach { dropout: Some("classifier_dropout") };
 
 pub(super) const CLASS: Class = Class {
     architecture: "RobertaForMaskedLM",
@@ -62,13 +64,24 @@ pub(super) const CLASS: Class = Class {
         encoder::aliases(config, weights, Some(["lm_head.bias", "lm_head.decoder.bias"]))
     },
     token_types: Some("roberta.embeddings.token_type_embeddings.weight"),
-    classifier: Some(HeadClass {
-        architecture: "RobertaForSequenceClassification",
-        read: |keys, config| HEAD.read(keys, config),
-        write: |head, read_out, config, rules| HEAD.write(head, read_out, config, rules),
-        tensors: &[["classifier.dense", "classifier.dense"]],
-        output: "classifier.out_proj",
-    }),
+    heads: &[
+        HeadClass {
+            architecture: "RobertaForSequenceClassification",
+            is_of_tokens: false,
+            read: |keys, config| HEAD.read(keys, config),
+            write: |head, rules| HEAD.write(head, rules),
+            tensors: &[["classifier.dense", "classifier.dense"]],
+            output: "classifier.out_proj",
+        },
+        HeadClass {
+            architecture: "RobertaForTokenClassification",
+            is_of_tokens: true,
+            read: |keys, config| TAGS.read(keys, config),
+            write: |head, rules| TAGS.write(head, rules),
+            tensors: &[],
+            output: "classifier",
+        },
+    ],
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {

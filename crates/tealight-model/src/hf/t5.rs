@@ -48,7 +48,7 @@ pub(super) const CLASS: Class = Class {
         tied[..n].iter().map(alias).collect()
     },
     token_types: None,
-    classifier: None,
+    heads: &[],
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {

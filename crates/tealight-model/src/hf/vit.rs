@@ -7,13 +7,12 @@
 use serde_json::{Map, Value, json};
 
 use super::class::{Class, Model};
-use super::classification::HeadClass;
+use super::classification::{self, HeadClass, HeadOf};
 use super::ids::SpecialIds;
 use super::keys::{self, Keys};
 use super::rules::Rules;
 use super::table::Pair;
 use super::{HfResult, requirements};
-use crate::choice::names::Named as _;
 use crate::config::{ModelConfig, NormPlacement};
 use crate::layers::classifier_head::ClassifierHead;
 use crate::layers::feed_forward::{FeedForwardConfig, MlpConfig};
@@ -36,13 +35,14 @@ pub(super) const CLASS: Class = Class {
     pairs,
     aliases: |_| Vec::new(),
     token_types: None,
-    classifier: Some(HeadClass {
+    heads: &[HeadClass {
         architecture: "ViTForImageClassification",
-        read: |_, _| Ok((ClassifierHead::Linear, ReadOut::Cls)),
+        is_of_tokens: false,
+        read: |_, _| Ok((ClassifierHead::Linear, Some(ReadOut::Cls))),
         write: write_head,
         tensors: &[],
         output: "classifier",
-    }),
+    }],
 };
 
 /// Keys of masked image modelling and of the pooler, which classifiers do not use.
@@ -134,14 +134,8 @@ fn check_patches(config: &ModelConfig, rules: &mut Rules) -> usize {
     }
 }
 
-fn write_head(
-    head: &ClassifierHead,
-    read_out: ReadOut,
-    _: &ModelConfig,
-    rules: &mut Rules,
-) -> Map<String, Value> {
-    let cls = read_out == ReadOut::Cls;
-    rules.check(cls, "task.read_out", &format!("\"{}\"", read_out.name()), "\"cls\"");
+fn write_head((head, read_out, _): HeadOf<'_>, rules: &mut Rules) -> Map<String, Value> {
+    classification::require_first(read_out, rules);
     if *head != ClassifierHead::Linear {
         rules.wrong_kind("model.classifier.kind", head.kind(), "linear");
     }

@@ -48,7 +48,7 @@ impl Description {
         }
         let pairs = self.pairs();
         let (mut ours, mut head, mut unknown) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        let head_pairs: Vec<_> = class.classifier.iter().flat_map(HeadClass::pairs).collect();
+        let head_pairs: Vec<_> = class.heads.iter().flat_map(HeadClass::pairs).collect();
         for (name, tensor) in theirs {
             match table::ours(&pairs, &name, &tensor)? {
                 Some(parameters) => ours.extend(parameters),

@@ -13,3 +13,4 @@ pub mod record;
 pub mod seq2seq;
 pub mod spec;
 pub mod state;
+pub mod tagger;

@@ -1,7 +1,7 @@
 //! How files record a [`ModelSpec`]: the word of a task, sizes by name, the read-out of a classifier.
 //!
 //! ```text
-//! task         masked_lm, encoder, causal_lm, seq2seq, classify, images: the kinds that a record describes
+//! task         masked_lm, encoder, causal_lm, seq2seq, classify, tag, images: the kinds that a record describes
 //! sizes        vocab_size, n_token_types, pad_id, seq_len, source_len, target_len, begin_id, height, …
 //! read_out     of classify and images
 //! ```
@@ -18,6 +18,7 @@ use super::masked_lm::MaskedLmSpec;
 use super::read_out::ReadOut;
 use super::seq2seq::Seq2SeqSpec;
 use super::spec::ModelSpec;
+use super::tagger::TaggerSpec;
 use crate::patches::PictureSize;
 
 const MASKED_LM: &str = "masked_lm";
@@ -25,6 +26,7 @@ const ENCODER: &str = "encoder";
 const CAUSAL_LM: &str = "causal_lm";
 const SEQ2SEQ: &str = "seq2seq";
 const CLASSIFY: &str = "classify";
+const TAG: &str = "tag";
 const IMAGES: &str = "images";
 
 /// A [`ModelSpec`] as files record it.
@@ -70,6 +72,13 @@ impl SpecRecord {
                 seq_len: size("seq_len")?,
                 n_classes: size("n_classes")?,
                 read_out: self.read_out?,
+            }),
+            TAG => ModelSpec::Tagger(TaggerSpec {
+                vocab_size: vocab_size()?,
+                n_token_types,
+                pad_id,
+                seq_len: size("seq_len")?,
+                n_classes: size("n_classes")?,
             }),
             IMAGES => {
                 let (height, width, channels) =
@@ -122,6 +131,16 @@ impl SpecRecord {
                 ];
                 (CLASSIFY, sizes)
             }
+            ModelSpec::Tagger(one) => {
+                let sizes = vec![
+                    size("vocab_size", one.vocab_size),
+                    size("n_token_types", one.n_token_types),
+                    id("pad_id", one.pad_id),
+                    size("seq_len", one.seq_len),
+                    size("n_classes", one.n_classes),
+                ];
+                (TAG, sizes)
+            }
             ModelSpec::ImageClassifier(one) => {
                 let sizes = vec![
                     size("height", one.size.height),
@@ -159,6 +178,7 @@ mod tests {
             ModelSpec::MaskedLm(masked),
             ModelSpec::Encoder(masked),
             ModelSpec::MaskedLm(masked).with_classes(5, ReadOut::Mean),
+            ModelSpec::MaskedLm(masked).with_tags(5),
             ModelSpec::CausalLm(CausalLmSpec { vocab_size: 13, seq_len: 7, packed: false }),
             ModelSpec::Seq2Seq { spec: seq2seq, begin_id: None },
             ModelSpec::Seq2Seq { spec: seq2seq, begin_id: Some(2) },

@@ -15,6 +15,7 @@ use super::image_classifier::{ImageClassifier, ImageClassifierSpec};
 use super::masked_lm::{MaskedLm, MaskedLmSpec};
 use super::read_out::ReadOut;
 use super::seq2seq::{Seq2Seq, Seq2SeqSpec};
+use super::tagger::{Tagger, TaggerSpec};
 use crate::config::ModelConfig;
 use crate::error::BuildResult;
 use crate::patches::PictureSize;
@@ -38,6 +39,8 @@ pub enum ModelSpec {
     },
     /// Tells the class of a text or of a pair of texts, several labels, or a number.
     TextClassifier(ClassifierSpec),
+    /// Tells the tag of each token.
+    Tagger(TaggerSpec),
     /// Tells the class of a picture; without classes, the backbone of such a model.
     ImageClassifier(ImageClassifierSpec),
     /// Forecasts the next item of a sequence.
@@ -56,6 +59,7 @@ impl ModelSpec {
             Self::CausalLm(spec) => CausalLm::build(config, spec, vb).map(drop),
             Self::Seq2Seq { spec, .. } => Seq2Seq::build(config, spec, vb).map(drop),
             Self::TextClassifier(spec) => Classifier::build(config, spec, vb).map(drop),
+            Self::Tagger(spec) => Tagger::build(config, spec, vb).map(drop),
             Self::ImageClassifier(spec) if spec.n_classes == 0 => {
                 ImageClassifier::build_backbone(config, spec, vb).map(drop)
             }
@@ -72,6 +76,7 @@ impl ModelSpec {
             Self::CausalLm(_) => Some("text-generation"),
             Self::Seq2Seq { .. } => Some("text2text-generation"),
             Self::TextClassifier(_) => Some("text-classification"),
+            Self::Tagger(_) => Some("token-classification"),
             Self::ImageClassifier(spec) if spec.n_classes == 0 => Some("image-feature-extraction"),
             Self::ImageClassifier(_) => Some("image-classification"),
             Self::Forecaster(_) => None,
@@ -86,6 +91,7 @@ impl ModelSpec {
             Self::CausalLm(spec) => Some(spec.seq_len),
             Self::Seq2Seq { spec, .. } => Some(spec.source_len.max(spec.target_len)),
             Self::TextClassifier(spec) => Some(spec.seq_len),
+            Self::Tagger(spec) => Some(spec.seq_len),
             Self::ImageClassifier(_) => None,
             Self::Forecaster(spec) => Some(spec.seq_len),
         }
@@ -98,6 +104,7 @@ impl ModelSpec {
             Self::CausalLm(spec) => spec.vocab_size,
             Self::Seq2Seq { spec, .. } => spec.vocab_size,
             Self::TextClassifier(spec) => spec.vocab_size,
+            Self::Tagger(spec) => spec.vocab_size,
             Self::ImageClassifier(_) => 0,
             Self::Forecaster(spec) => match spec.input {
                 InputSpec::Tokens { vocab_size, .. } => vocab_size,
@@ -111,6 +118,7 @@ impl ModelSpec {
         match self {
             Self::MaskedLm(spec) | Self::Encoder(spec) => spec.n_token_types,
             Self::TextClassifier(spec) => spec.n_token_types,
+            Self::Tagger(spec) => spec.n_token_types,
             _ => 0,
         }
     }
@@ -120,6 +128,7 @@ impl ModelSpec {
         match self {
             Self::MaskedLm(spec) | Self::Encoder(spec) => spec.pad_id,
             Self::TextClassifier(spec) => spec.pad_id,
+            Self::Tagger(spec) => spec.pad_id,
             _ => None,
         }
     }
@@ -132,6 +141,7 @@ impl ModelSpec {
             Self::Seq2Seq { spec, .. } => spec.vocab_size,
             Self::Encoder(_) => 0,
             Self::TextClassifier(spec) => spec.n_classes,
+            Self::Tagger(spec) => spec.n_classes,
             Self::ImageClassifier(spec) => spec.n_classes,
             Self::Forecaster(spec) => spec.n_classes,
         }
@@ -177,12 +187,29 @@ impl ModelSpec {
         }
     }
 
+    /// A tagger of `n_classes` with the backbone of this model, if this is an encoder of texts. Any other model, a tagger
+    /// included, is returned unchanged.
+    #[must_use]
+    pub fn with_tags(self, n_classes: usize) -> Self {
+        match self {
+            Self::MaskedLm(spec) | Self::Encoder(spec) => {
+                let MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, packed: _ } = spec;
+                Self::Tagger(TaggerSpec { vocab_size, n_token_types, pad_id, seq_len, n_classes })
+            }
+            other => other,
+        }
+    }
+
     /// The encoder whose states a model of texts computes; `None` for a model that has none.
     pub fn encoder(&self) -> Option<MaskedLmSpec> {
         match *self {
             Self::MaskedLm(spec) | Self::Encoder(spec) => Some(spec),
             Self::TextClassifier(spec) => {
                 let ClassifierSpec { vocab_size, n_token_types, pad_id, seq_len, .. } = spec;
+                Some(MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, packed: false })
+            }
+            Self::Tagger(spec) => {
+                let TaggerSpec { vocab_size, n_token_types, pad_id, seq_len, n_classes: _ } = spec;
                 Some(MaskedLmSpec { vocab_size, n_token_types, pad_id, seq_len, packed: false })
             }
             _ => None,
@@ -199,6 +226,7 @@ impl fmt::Display for ModelSpec {
             Self::CausalLm(_) => "a causal language model",
             Self::Seq2Seq { .. } => "an encoder-decoder",
             Self::TextClassifier(_) => "a classifier of texts",
+            Self::Tagger(_) => "a tagger of words",
             Self::ImageClassifier(spec) if spec.n_classes == 0 => {
                 "a model of pictures without a classification head"
             }

@@ -66,20 +66,30 @@ pub(super) fn classifier(
             graph.sum(&graph.mul(x, &weights), 1)
         }
     };
-    let (read, at) = (graph.squeeze(&read, &[1]), parameters.at("classifier"));
+    mapped(graph, config, parameters, &graph.squeeze(&read, &[1]))
+}
+
+/// The head of a classifier behind its read-out, or of a tagger: `(.., d_model)` → `(.., n_classes)`
+pub(super) fn mapped(
+    graph: &Graph,
+    config: &ModelConfig,
+    parameters: &Parameters,
+    x: &Value,
+) -> OnnxResult<Value> {
+    let at = parameters.at("classifier");
     let ClassifierHead::Dense(head) = config.classifier.clone().unwrap_or_default() else {
-        return Ok(graph.linear(&at, &read)?);
+        return Ok(graph.linear(&at, x)?);
     };
     // The bias is that of the parameters, and dropout has no effect on a trained model.
     let DenseHead { activation: function, bias: _, norm: has_norm, input_dropout: _, dropout: _ } =
         head;
-    let mut read = graph.linear(&at.at("dense"), &read)?;
-    read = match function.of_blocks() {
-        Some(function) => function.onnx(graph, &read),
-        None => graph.map("Tanh", &read),
+    let mut x = graph.linear(&at.at("dense"), x)?;
+    x = match function.of_blocks() {
+        Some(function) => function.onnx(graph, &x),
+        None => graph.map("Tanh", &x),
     };
     if has_norm {
-        read = config.norm.onnx(graph, &at.at("norm"), &read)?;
+        x = config.norm.onnx(graph, &at.at("norm"), &x)?;
     }
-    Ok(graph.linear(&at, &read)?)
+    Ok(graph.linear(&at, &x)?)
 }

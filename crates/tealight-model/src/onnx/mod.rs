@@ -222,6 +222,10 @@ impl Writer<'_> {
                 let logits = head::classifier(sequence, config, *read_out, parameters, x)?;
                 graph.output("logits", &logits, &[BATCH, n_outputs]);
             }
+            ModelSpec::Tagger(_) => {
+                let logits = head::mapped(graph, config, parameters, x)?;
+                graph.output("logits", &logits, &[BATCH, len, n_outputs]);
+            }
             ModelSpec::Seq2Seq { .. } | ModelSpec::Forecaster(_) => {
                 unreachable!("invariant: `check` refuses it")
             }

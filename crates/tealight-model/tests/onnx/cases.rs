@@ -9,6 +9,7 @@ use tealight_model::models::causal_lm::{CausalLm, CausalLmSpec};
 use tealight_model::models::classifier::{Classifier, ClassifierSpec};
 use tealight_model::models::masked_lm::{MaskedLm, MaskedLmSpec};
 use tealight_model::models::read_out::ReadOut;
+use tealight_model::models::tagger::{Tagger, TaggerSpec};
 use tealight_model::norm::NormConfig;
 use tealight_model::onnx::{Cache, OnnxError};
 use tealight_model::params::without_gradients;
@@ -42,6 +43,14 @@ const CLASSIFIER: ClassifierSpec = ClassifierSpec {
     seq_len: MAX_SEQ_LEN,
     n_classes: 5,
     read_out: ReadOut::Mean,
+};
+
+const TAGGER: TaggerSpec = TaggerSpec {
+    vocab_size: VOCAB_SIZE,
+    n_token_types: 1,
+    pad_id: Some(PAD),
+    seq_len: MAX_SEQ_LEN,
+    n_classes: 5,
 };
 
 /// Attention by name, with settings that sequences of 11 positions feel.
@@ -93,7 +102,7 @@ const POSITIONS: [(&str, &str); 9] = [
 /// Kinds of attention that are tried with every position.
 const WITH_EVERY_POSITION: [&str; 4] = ["softmax", "local", "nystrom", "retention"];
 
-const STYLES: [(&str, &str, Task); 17] = [
+const STYLES: [(&str, &str, Task); 19] = [
     (
         "bert",
         "norm_placement = 'post'\ntied_output = true\nembedding = { norm = true }\n\
@@ -104,6 +113,12 @@ const STYLES: [(&str, &str, Task); 17] = [
     ("classifier_mean", "", Task::Classifier(ReadOut::Mean)),
     ("classifier_cls", "norm_placement = 'post'", Task::Classifier(ReadOut::Cls)),
     ("classifier_attention", "", Task::Classifier(ReadOut::Attention)),
+    ("tagger", "", Task::Tagger),
+    (
+        "tagger_norm",
+        "classifier = { kind = 'dense', activation = 'gelu', bias = false, norm = true }",
+        Task::Tagger,
+    ),
     (
         "classifier_tanh",
         "classifier = { kind = 'dense', input_dropout = true }",
@@ -176,6 +191,7 @@ pub(crate) enum Task {
     Encoder,
     CausalLm,
     Classifier(ReadOut),
+    Tagger,
 }
 
 /// A model with its parameters.
@@ -211,6 +227,7 @@ impl Case {
                 let spec = ClassifierSpec { read_out, ..CLASSIFIER };
                 Classifier::build(&config, &spec, &vb).map(|_| ())
             }
+            Task::Tagger => Tagger::build(&config, &TAGGER, &vb).map(|_| ()),
         };
         match built {
             Ok(()) => {}
@@ -236,6 +253,7 @@ impl Case {
             Task::Classifier(read_out) => {
                 ModelSpec::TextClassifier(ClassifierSpec { read_out, ..CLASSIFIER })
             }
+            Task::Tagger => ModelSpec::Tagger(TAGGER),
         }
     }
 
@@ -260,6 +278,9 @@ impl Case {
             Task::Classifier(read_out) => {
                 let spec = ClassifierSpec { read_out, ..CLASSIFIER };
                 Classifier::build(config, &spec, &vb)?.forward(&input, &mask, Mode::Eval)?
+            }
+            Task::Tagger => {
+                Tagger::build(config, &TAGGER, &vb)?.forward(&input, &mask, Mode::Eval)?
             }
         })
     }

@@ -13,13 +13,14 @@ pub(crate) mod progress;
 mod split;
 pub mod survey;
 pub mod table;
+pub mod tags;
 pub mod text;
 pub mod weather;
 
 pub use compressed::text as whole_text;
 pub use file::DataFile;
 pub(crate) use file::check_unchanged;
-pub use order::ShuffledOrder;
+pub use order::{BucketedOrder, ShuffledOrder};
 pub(crate) use padding::{padded, padded_to};
 pub use permutation::Permutation;
 pub use progress::{Progress, Stage};

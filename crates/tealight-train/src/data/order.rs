@@ -47,9 +47,82 @@ impl ShuffledOrder {
     }
 }
 
+/// Batches of examples of similar lengths, in the order of a [`ShuffledOrder`]: as many examples as [`WINDOW`] batches have are
+/// sorted by length and divided, and these batches are shuffled. Each example occurs once in an epoch, and as the order has no
+/// state, a resumed run continues at its place.
+#[derive(Debug)]
+pub struct BucketedOrder {
+    order: ShuffledOrder,
+    stream: Stream,
+    /// Of each example.
+    lens: Vec<usize>,
+    batch_size: usize,
+    /// The number of the last used window, and its batches.
+    current: Mutex<Option<(u64, Batches)>>,
+}
+
+/// The examples of each batch of a window.
+type Batches = Arc<[Vec<usize>]>;
+
+/// Batches whose examples are sorted together.
+const WINDOW: usize = 32;
+
+impl BucketedOrder {
+    /// The orders of examples of these lengths for `seed`.
+    ///
+    /// # Panics
+    /// If there is no example, or if `batch_size` is zero.
+    pub fn new(seed: u64, lens: Vec<usize>, batch_size: usize) -> Self {
+        assert!(batch_size > 0, "invariant: a batch has an example");
+        let order = ShuffledOrder::new(seed, lens.len());
+        let stream = Stream::new(seed, Purpose::Shuffle).fork_name("batches of similar lengths");
+        Self { order, stream, lens, batch_size, current: Mutex::default() }
+    }
+
+    /// The examples of batch `index`.
+    pub fn batch(&self, index: u64) -> Vec<usize> {
+        let (window, at) = (index / WINDOW as u64, (index % WINDOW as u64) as usize);
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((cached, batches)) = &*current
+            && *cached == window
+        {
+            return batches[at].clone();
+        }
+        let n = WINDOW * self.batch_size;
+        let mut examples = self.order.examples(window * n as u64, n);
+        examples.sort_by_key(|&example| self.lens[example]);
+        let sorted: Vec<_> = examples.chunks(self.batch_size).map(<[usize]>::to_vec).collect();
+        let places = self.stream.fork(window).permutation(WINDOW);
+        let batches: Batches = places.into_iter().map(|place| sorted[place].clone()).collect();
+        let batch = batches[at].clone();
+        *current = Some((window, batches));
+        batch
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn batches_have_similar_lengths_and_every_example_once_in_an_epoch() {
+        let lens: Vec<usize> = (0..64).map(|example| example * 37 % 64).collect();
+        let order = BucketedOrder::new(3, lens.clone(), 2);
+        let batches: Vec<_> = (0..64).map(|index| order.batch(index)).collect();
+        for epoch in batches.chunks(32) {
+            let mut all = epoch.concat();
+            all.sort_unstable();
+            assert_eq!(all, (0..64).collect::<Vec<_>>());
+            assert!(epoch.iter().all(|two| lens[two[0]].abs_diff(lens[two[1]]) == 1));
+        }
+        assert_ne!(batches[..32], batches[32..]);
+        // In any order of calls.
+        let again = BucketedOrder::new(3, lens, 2);
+        assert_eq!(
+            [40, 3].map(|index| again.batch(index)),
+            [40, 3].map(|index: usize| batches[index].clone())
+        );
+    }
 
     #[test]
     fn every_epoch_holds_every_example_once_in_a_new_order() {

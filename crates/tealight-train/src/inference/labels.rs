@@ -78,10 +78,11 @@ impl Labels {
         Self::new(objective, labels.into_iter().map(str::to_owned).collect())
     }
 
-    /// Those of a classifier of `transformers`, with the scores that its pipeline gives: without a
+    /// Those of a classifier or a tagger of `transformers`, with the scores that its pipeline gives: without a
     /// `problem_type`, one label alone has the probability σ(x).
     pub(crate) fn of_hugging_face(outputs: &Classification) -> Self {
         let objective = match (outputs.problem_type, outputs.labels.len()) {
+            _ if outputs.read_out.is_none() => Objective::Classes,
             (Some(ProblemType::Regression), _) => Objective::Regression,
             (Some(ProblemType::MultiLabel), _) | (_, 1) => Objective::Labels,
             (Some(ProblemType::SingleLabel) | None, _) => Objective::Classes,
@@ -89,9 +90,10 @@ impl Labels {
         Self::new(objective, outputs.labels.clone())
     }
 
-    /// The keys of `config.json` by which `transformers` knows the outputs of a model with this read-out.
-    pub(crate) fn for_hugging_face(&self, read_out: ReadOut) -> Classification {
-        let problem_type = Some(match self.objective {
+    /// The keys of `config.json` by which `transformers` knows the outputs of a model with this read-out; of a tagger,
+    /// which has none, without a `problem_type`.
+    pub(crate) fn for_hugging_face(&self, read_out: Option<ReadOut>) -> Classification {
+        let problem_type = read_out.map(|_| match self.objective {
             Objective::Classes => ProblemType::SingleLabel,
             Objective::Labels => ProblemType::MultiLabel,
             Objective::Regression => ProblemType::Regression,

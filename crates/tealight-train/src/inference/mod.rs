@@ -14,6 +14,7 @@ pub mod image_classifier;
 pub mod labels;
 pub mod readers;
 pub mod symbols;
+pub mod tagger;
 pub mod text_classifier;
 
 use candle_core::{DType, Device, Tensor};
@@ -28,9 +29,13 @@ pub(crate) fn probabilities(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
     let mut rows = values(logits)?;
     for row in &mut rows {
         let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        row.iter_mut().for_each(|x| *x = (*x - largest).exp());
+        for x in &mut *row {
+            *x = (*x - largest).exp();
+        }
         let sum: f64 = row.iter().sum();
-        row.iter_mut().for_each(|x| *x /= sum);
+        for x in &mut *row {
+            *x /= sum;
+        }
     }
     Ok(rows)
 }
@@ -39,6 +44,11 @@ pub(crate) fn probabilities(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
 pub(crate) fn values(logits: &Tensor) -> Result<Vec<Vec<f64>>> {
     // Moved to the CPU first: Metal has no f64.
     Ok(logits.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_vec2()?)
+}
+
+/// The index of the largest score; the first of equals.
+pub(crate) fn likeliest(scores: &[f64]) -> usize {
+    (0..scores.len()).rev().max_by(|&a, &b| scores[a].total_cmp(&scores[b])).unwrap_or(0)
 }
 
 /// Checks numbers that a model computed, before anything is chosen by them or shown.
@@ -76,6 +86,11 @@ pub(crate) fn best(ids: &[u32], k: usize, score: impl Fn(u32) -> f64) -> Vec<u32
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_of_equals_is_the_likeliest() {
+        assert_eq!(likeliest(&[0.2, 0.4, 0.4]), 1);
+    }
 
     #[test]
     fn numbers_that_are_not_finite_are_refused() {

@@ -63,10 +63,11 @@ impl Readers {
     }
 }
 
-/// The labels of a classifier; `None` for other models.
+/// The labels of a classifier or a tagger; `None` for other models.
 fn labels(spec: Option<&ModelSpec>, folder: &Path) -> Result<Option<Labels>> {
     let n_classes = match spec {
         Some(ModelSpec::TextClassifier(spec)) => spec.n_classes,
+        Some(ModelSpec::Tagger(spec)) => spec.n_classes,
         Some(ModelSpec::ImageClassifier(spec)) if spec.n_classes > 0 => spec.n_classes,
         _ => return Ok(None),
     };

@@ -12,6 +12,7 @@ use tealight_model::{Mask, Mode, ModelSpec};
 use super::Pipeline;
 use super::forecast::Forecast;
 use super::text_classification::TextClassification;
+use super::token_classification::TokenClassification;
 use super::translation::Translation;
 use crate::data::text::tokenizer::Tokenizer;
 use crate::data::weather::{format, parse};
@@ -35,6 +36,7 @@ enum Reader {
     Encoder(Box<(Transformer, Tokenizer)>),
     CausalLm(Box<(CausalLm, Tokenizer)>),
     Classifier(Box<TextClassification>),
+    Tagger(Box<TokenClassification>),
     Translation(Box<Translation>),
     Forecast(Box<Forecast>),
 }
@@ -61,6 +63,9 @@ impl Pipeline for AttentionMaps {
             Some(ModelSpec::TextClassifier(_)) => {
                 Reader::Classifier(Box::new(TextClassification::open(model, device)?))
             }
+            Some(ModelSpec::Tagger(_)) => {
+                Reader::Tagger(Box::new(TokenClassification::open(model, device)?))
+            }
             Some(ModelSpec::Seq2Seq { .. }) if model.readers.vocabulary.is_some() => {
                 Reader::Translation(Box::new(Translation::open(model, device)?))
             }
@@ -69,7 +74,7 @@ impl Pipeline for AttentionMaps {
             }
             Some(ModelSpec::ImageClassifier(_) | ModelSpec::Seq2Seq { .. }) | None => {
                 return Err(model.wrong_kind(
-                    "a language model, a classifier of texts, or a model of the task \"weather\" or \"seq2seq\"",
+                    "a language model, a classifier of texts, a tagger, or a model of the task \"weather\" or \"seq2seq\"",
                 ));
             }
         };
@@ -92,6 +97,7 @@ impl AttentionMaps {
             Reader::Encoder(both) => both.1.encode(sequence)?.ids.len(),
             Reader::CausalLm(both) => both.1.encode_beginning(sequence)?.len(),
             Reader::Classifier(pipeline) => pipeline.tokenizer().encode(sequence)?.ids.len(),
+            Reader::Tagger(pipeline) => pipeline.tokenizer().encode(sequence)?.ids.len(),
             Reader::Translation(_) => sequence.chars().count(),
             Reader::Forecast(_) => days(sequence)?.len(),
         })
@@ -115,6 +121,7 @@ impl AttentionMaps {
                 let layers = model.attention_maps(&input, &Mask::none())?;
                 AttentionMap::of_tokens(tokenizer, &ids, layers)
             }
+            Reader::Tagger(pipeline) => pipeline.attention_maps(sequence)?,
             Reader::Classifier(pipeline) => {
                 let text = Text { text: sequence.to_owned(), text_pair: None };
                 pipeline.attention_maps(&text)?

@@ -15,6 +15,7 @@ pub mod forecast;
 pub mod image_classification;
 pub mod text_classification;
 pub mod text_generation;
+pub mod token_classification;
 pub mod translation;
 
 use candle_core::Device;
@@ -67,6 +68,7 @@ fn name_of_kind(spec: &ModelSpec) -> Option<&'static str> {
         ModelSpec::CausalLm(_) => text_generation::TextGeneration::NAME,
         ModelSpec::Seq2Seq { .. } => translation::Translation::NAME,
         ModelSpec::TextClassifier(_) => text_classification::TextClassification::NAME,
+        ModelSpec::Tagger(_) => token_classification::TokenClassification::NAME,
         ModelSpec::ImageClassifier(spec) if spec.n_classes == 0 => return None,
         ModelSpec::ImageClassifier(_) => image_classification::ImageClassification::NAME,
         ModelSpec::Forecaster(_) => forecast::Forecast::NAME,
@@ -81,6 +83,7 @@ pub(crate) fn command(model: &TrainedModel) -> &'static str {
         Some(ModelSpec::CausalLm(_)) => "tealight generate FOLDER \"…\"",
         Some(ModelSpec::Seq2Seq { .. }) => "tealight translate FOLDER \"…\"",
         Some(ModelSpec::TextClassifier(_)) => "tealight classify FOLDER \"…\"",
+        Some(ModelSpec::Tagger(_)) => "tealight tag FOLDER \"…\"",
         Some(ModelSpec::ImageClassifier(spec)) if spec.n_classes > 0 => {
             "tealight classify FOLDER picture.png"
         }

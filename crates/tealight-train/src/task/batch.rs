@@ -59,18 +59,3 @@ impl Batch {
         Ok(Loss::with_hits(sum, self.labels.elem_count(), "accuracy", &hits))
     }
 }
-
-/// The index of the largest score; the first of equals.
-pub(super) fn likeliest(scores: &[f64]) -> usize {
-    (0..scores.len()).rev().max_by(|&a, &b| scores[a].total_cmp(&scores[b])).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_of_equals_is_the_likeliest() {
-        assert_eq!(likeliest(&[0.2, 0.4, 0.4]), 1);
-    }
-}

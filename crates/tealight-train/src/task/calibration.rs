@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::task::batch::likeliest;
+use crate::inference::likeliest;
 use crate::task::report::Report;
 
 const N_BINS: usize = 15;

@@ -32,6 +32,7 @@ pub mod seq2seq;
 pub(crate) mod settings;
 pub mod state_tracking;
 pub mod table;
+pub mod tag;
 mod text;
 mod thresholds;
 pub mod weather;
@@ -119,6 +120,8 @@ tasks! {
     "causal_lm" => CausalLm(causal_lm::Config),
     /// Tell the class of a text: texts and labels from a file.
     "classify" => Classify(classify::Config),
+    /// Tell the tag of each word: names in sentences, parts of speech.
+    "tag" => Tag(tag::Config),
     /// Tell the class of a picture: class folders, archives, MNIST, CIFAR, drawn shapes.
     "images" => Images(images::Config),
     /// Tell which value stood behind a key, among many.

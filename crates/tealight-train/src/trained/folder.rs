@@ -133,6 +133,10 @@ fn tokenizer_files(expressed: &Expressed, tokenizer: &Tokenizer) -> Result<Vec<(
         "model_input_names": inputs,
     });
     let mut settings = settings.as_object().cloned().unwrap_or_default();
+    // Version 4 of `transformers` overwrites that of `tokenizer.json` with this one, which is false where it is absent.
+    if tokenizer.prefix_space() == Some(true) {
+        settings.insert("add_prefix_space".to_owned(), true.into());
+    }
     settings.extend(special_tokens.clone());
     let json = |name: &str, map: &Map<String, Value>| -> Result<_> {
         Ok((name.to_owned(), files::to_json(Path::new(name), map)?))

@@ -29,8 +29,10 @@ pub(crate) fn nearest(
                 "its folder does not name the family of `transformers` that the encoder belongs to";
             return Err(reason.to_owned());
         }
+        (ModelSpec::Tagger(_), _) | (_, Some(_)) => {
+            Some(labels.ok_or("it has no labels")?.for_hugging_face(spec.read_out()))
+        }
         (_, None) => None,
-        (_, Some(read_out)) => Some(labels.ok_or("it has no labels")?.for_hugging_face(read_out)),
     };
     hf::express(config, spec, &ids, outputs.as_ref()).map_err(|error| error.to_string())
 }

@@ -55,6 +55,7 @@ impl fmt::Display for InitReport {
 const MASKED_LM: &str = "masked_lm";
 const CAUSAL_LM: &str = "causal_lm";
 const CLASSIFY: &str = "classify";
+const TAG: &str = "tag";
 const IMAGES: &str = "images";
 
 /// The parameters with a row for each token, in models of tokens.
@@ -91,7 +92,9 @@ impl TrainedModel {
     pub(super) fn settings_for(&self, kind: Option<&str>) -> Result<Settings> {
         let task = match kind {
             Some(IMAGES) => Some(self.picture_settings()?),
-            Some(kind @ (MASKED_LM | CAUSAL_LM | CLASSIFY)) => Some(self.text_settings(kind)?),
+            Some(kind @ (MASKED_LM | CAUSAL_LM | CLASSIFY | TAG)) => {
+                Some(self.text_settings(kind)?)
+            }
             _ => None,
         };
         // Only a masked language model has `[model.lm_head]`, only classifiers have `[model.classifier]`, and
@@ -100,11 +103,15 @@ impl TrainedModel {
         if kind != Some(MASKED_LM) {
             model.lm_head = None;
         }
-        if matches!(kind, Some(CLASSIFY | IMAGES)) {
+        if matches!(kind, Some(CLASSIFY | TAG | IMAGES)) {
             (model.tied_output, model.scale_output) = (false, false);
         }
+        let is_tagger = matches!(self.spec, Some(ModelSpec::Tagger(_)));
         model.classifier = match kind {
-            Some(CLASSIFY) => model.classifier.or_else(|| self.usual_classifier_head()),
+            Some(kind @ (CLASSIFY | TAG)) => {
+                let of_model = model.classifier.filter(|_| is_tagger == (kind == TAG));
+                of_model.or_else(|| self.usual_head(kind))
+            }
             Some(IMAGES) => model.classifier,
             _ => None,
         };
@@ -177,14 +184,17 @@ impl TrainedModel {
     }
 
     /// The head that `transformers` puts on an encoder of this family, or of the family that this model could be
-    /// exported as.
-    fn usual_classifier_head(&self) -> Option<ClassifierHead> {
+    /// exported as, for the task `kind`.
+    fn usual_head(&self, kind: &str) -> Option<ClassifierHead> {
         let family = if let Some(hf) = &self.hf {
             hf.family
         } else {
             let tokenizer = self.readers.tokenizer.as_ref();
             nearest(&self.config, self.portable_spec()?, tokenizer, None).ok()?.family
         };
+        if kind == TAG {
+            return family.tagger_head(&self.config);
+        }
         family.classifier_head(&self.config)
     }
 

@@ -55,8 +55,12 @@ impl TrainedModel {
     /// Whether the parameters of this model mean something else with another value of the setting `key`.
     fn gives_meaning(&self, key: &str) -> bool {
         let is_of = |tables: &[&str]| tables.iter().any(|table| is_in(key, table));
-        let is_classifier =
-            matches!(self.spec, Some(ModelSpec::TextClassifier(_) | ModelSpec::ImageClassifier(_)));
+        let is_classifier = matches!(
+            self.spec,
+            Some(
+                ModelSpec::TextClassifier(_) | ModelSpec::Tagger(_) | ModelSpec::ImageClassifier(_)
+            )
+        );
         // A head that is not among the parameters has no meaning yet.
         if is_of(&["model.classifier"]) {
             return is_classifier;

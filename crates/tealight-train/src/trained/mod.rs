@@ -156,7 +156,10 @@ impl TrainedModel {
         check_sizes(&record, spec.as_ref())
             .map_err(|error| in_file(error, &directory.manifest_path()))?;
         if let Some(
-            ModelSpec::MaskedLm(_) | ModelSpec::CausalLm(_) | ModelSpec::TextClassifier(_),
+            ModelSpec::MaskedLm(_)
+            | ModelSpec::CausalLm(_)
+            | ModelSpec::TextClassifier(_)
+            | ModelSpec::Tagger(_),
         ) = spec
         {
             model.max_seq_len = model.max_seq_len.or(spec.and_then(|spec| spec.seq_len()));

@@ -121,6 +121,8 @@ fn read(path: &Path, root: &Path, overrides: &[String]) -> Result<RunConfig> {
         | TaskConfig::StateTracking(_)
         | TaskConfig::Copying(_) => None,
         TaskConfig::Classify(classify) => Some(&mut classify.data.path),
+        TaskConfig::Tag(task) if task.data.generated.is_some() => None,
+        TaskConfig::Tag(task) => Some(&mut task.data.path),
         TaskConfig::Images(images) => pictures_of(images),
     };
     if let Some(path) = path {

@@ -14,4 +14,5 @@ mod greedy;
 mod model;
 mod pickles;
 mod record;
+mod taggers;
 mod trajectories;

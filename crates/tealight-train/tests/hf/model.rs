@@ -13,6 +13,7 @@ use tealight_model::models::classifier::Classifier;
 use tealight_model::models::image_classifier::{ImageClassifier, ImageClassifierSpec};
 use tealight_model::models::masked_lm::MaskedLm;
 use tealight_model::models::seq2seq::Seq2Seq;
+use tealight_model::models::tagger::Tagger;
 use tealight_model::patches::interpolation::interpolated;
 use tealight_model::patches::{Grid, PictureSize};
 use tealight_model::{Mask, Mode, ModelSpec, ParamStore};
@@ -38,6 +39,7 @@ enum Built {
     CausalLm(CausalLm),
     Seq2Seq(Seq2Seq),
     Classifier(Classifier),
+    Tagger(Tagger),
     ImageClassifier(ImageClassifier),
 }
 
@@ -86,6 +88,7 @@ impl Model {
             ModelSpec::TextClassifier(spec) => {
                 Built::Classifier(Classifier::build(config, spec, vb).unwrap())
             }
+            ModelSpec::Tagger(spec) => Built::Tagger(Tagger::build(config, spec, vb).unwrap()),
             ModelSpec::MaskedLm(spec) => {
                 Built::MaskedLm(MaskedLm::build(config, spec, vb).unwrap())
             }
@@ -117,6 +120,7 @@ impl Model {
             Built::CausalLm(model) => run_causal_lm(model, case, &mask),
             Built::Seq2Seq(model) => self.run_seq2seq(model, case, &mask),
             Built::Classifier(model) => run_classifier(model, case, &mask),
+            Built::Tagger(model) => run_tagger(model, case, &mask),
             Built::ImageClassifier(model) => self.run_image_classifier(model, case),
         }
     }
@@ -195,6 +199,7 @@ impl Model {
             Built::MaskedLm(_)
             | Built::Seq2Seq(_)
             | Built::Classifier(_)
+            | Built::Tagger(_)
             | Built::ImageClassifier(_) => None,
         }
     }
@@ -233,6 +238,16 @@ fn run_classifier(model: &Classifier, case: &Case<'_>, mask: &Mask) -> Outcome {
     let states = model.transformer().hidden_states(&input, &context).unwrap();
     let logits = model.forward(&input, mask, Mode::Eval).unwrap();
     let loss = loss_of_labels(&logits, case.tensor("labels")).unwrap();
+    Outcome { hidden_states: vec![("hidden_states", states)], logits, loss }
+}
+
+fn run_tagger(model: &Tagger, case: &Case<'_>, mask: &Mask) -> Outcome {
+    let input_ids = case.tensor("input_ids");
+    let input = Input::Tokens { input_ids, token_type_ids: case.input("token_type_ids") };
+    let context = BlockInput::new(mask, Mode::Eval);
+    let states = model.transformer().hidden_states(&input, &context).unwrap();
+    let logits = model.forward(&input, mask, Mode::Eval).unwrap();
+    let loss = mean_loss(&logits, case.tensor("labels"));
     Outcome { hidden_states: vec![("hidden_states", states)], logits, loss }
 }
 

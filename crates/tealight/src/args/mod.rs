@@ -34,7 +34,7 @@ use self::checkpoint::{Checkpoint, Export};
 use self::explain::Explain;
 use self::init::Init;
 use self::inspect::{Attend, Inspect, Plot};
-use self::predict::{Classify, Embed, FillMask, Forecast, Generate, Translate};
+use self::predict::{Classify, Embed, FillMask, Forecast, Generate, Tag, Translate};
 use self::program::{Devices, Info, Man};
 use self::report::Report;
 use self::serve::Serve;
@@ -173,6 +173,8 @@ pub(crate) enum Command {
     Tokenizer(Tokenizer),
     /// Classify texts or pictures
     Classify(Classify),
+    /// Tag the words of texts: names of persons and places, parts of speech
+    Tag(Tag),
     /// Embed texts as vectors, or find similar texts
     Embed(Embed),
     /// Predict masked tokens with a masked language model
@@ -215,6 +217,7 @@ impl Command {
         let precision = match self {
             Self::Translate(Translate { computation, .. })
             | Self::Classify(Classify { computation, .. })
+            | Self::Tag(Tag { computation, .. })
             | Self::Embed(Embed { computation, .. })
             | Self::FillMask(FillMask { computation, .. })
             | Self::Generate(Generate { computation, .. })
@@ -237,6 +240,7 @@ impl Command {
             | Self::Attend(Attend { model, .. })
             | Self::Translate(Translate { model, .. })
             | Self::Classify(Classify { model, .. })
+            | Self::Tag(Tag { model, .. })
             | Self::Embed(Embed { model, .. })
             | Self::FillMask(FillMask { model, .. })
             | Self::Generate(Generate { model, .. })

@@ -1,9 +1,10 @@
-//! `tealight forecast`, `translate`, `classify`, `embed`, `fill-mask` and `generate`
+//! `tealight forecast`, `translate`, `classify`, `tag`, `embed`, `fill-mask` and `generate`
 
 use std::path::PathBuf;
 
 use clap::Args;
 use tealight_train::inference::embed::Pooling;
+use tealight_train::inference::tagger::Strategy;
 
 use super::shared::{
     Computation, Model, TrainedRun, named, not_negative, number, parallelism, positive,
@@ -126,6 +127,55 @@ pub(crate) struct Classify {
     #[arg(long, value_name = "K", value_parser = positive::<usize>)]
     pub(crate) top_k: Option<usize>,
     /// Print JSON: for texts one object, for pictures the format of the image-classification pipeline of transformers
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const TAG_EXAMPLES: &str = "\
+Examples:
+  tealight tag runs/visits \"Anna Jansen met Omar in New York.\"
+  tealight tag dslim/bert-base-NER --file mails.txt --json
+  tealight tag folder \"A long text …\" --strategy simple --stride 32 --json
+  tealight tag runs/visits --words --file new.conll --conll > tagged.conll
+
+Long texts are read in overlapping pieces, so that no word is left out. With `--json` the answer has the format of the \
+token-classification pipeline of transformers, whose strategies give the same answers here.";
+
+#[derive(Args, Debug)]
+#[command(after_help = TAG_EXAMPLES)]
+pub(crate) struct Tag {
+    #[command(flatten)]
+    pub(crate) model: Model,
+    #[command(flatten)]
+    pub(crate) computation: Computation,
+    /// Texts to tag; `-` reads one text per line from standard input
+    #[arg(value_name = "TEXT", required_unless_present = "file")]
+    pub(crate) texts: Vec<String>,
+    /// Read one text per line from this file; with `--words`, sentences as words from a file of columns or objects
+    #[arg(long)]
+    pub(crate) file: Option<PathBuf>,
+    /// How tags of tokens become tagged parts of a text: none, simple, first, average, max (as the pipeline of transformers),
+    /// or word (words by the tokenizer's own split, entities by the scheme of the tags)
+    #[arg(long, value_name = "NAME", default_value = "word", value_parser = named::<Strategy>)]
+    pub(crate) strategy: Strategy,
+    /// Tokens that pieces of a long text share; each piece is then tagged by itself, as the pipeline does [default: up to 64,
+    /// and each token is tagged once]
+    #[arg(long, value_name = "N", conflicts_with = "words")]
+    pub(crate) stride: Option<usize>,
+    /// Leave out what is less likely than this
+    #[arg(long, value_name = "P", value_parser = share)]
+    pub(crate) threshold: Option<f64>,
+    /// Tags or types to leave out
+    #[arg(long, value_name = "TAG", value_delimiter = ',', default_value = "O")]
+    pub(crate) ignore: Vec<String>,
+    /// Texts are words with blanks between, and each word gets a tag
+    #[arg(long)]
+    pub(crate) words: bool,
+    /// With `--words`: print a word and its tag on each line, and an empty line behind each sentence; a file with tags keeps
+    /// these between the two, as conlleval reads them
+    #[arg(long, requires = "words", conflicts_with = "json")]
+    pub(crate) conll: bool,
+    /// Print JSON: a list of tagged parts, or a list of lists for several texts
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -20,6 +20,7 @@ mod man;
 mod plot;
 mod report;
 mod schema;
+mod tag;
 mod tokenizer;
 mod train;
 mod translate;
@@ -50,6 +51,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode> {
         Command::Translate(args) => translate::run(args),
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Classify(args) => classify::run(args),
+        Command::Tag(args) => tag::run(args),
         Command::Embed(args) => embed::run(args),
         Command::FillMask(args) => fill_mask::run(args),
         Command::Generate(args) => generate::run(args),

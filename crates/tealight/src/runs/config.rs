@@ -105,21 +105,25 @@ impl LoadedConfig {
         const MAX_SEQ_LEN: usize = 512;
         let task = match &model.spec {
             Some(ModelSpec::TextClassifier(_)) => "classify",
+            Some(ModelSpec::Tagger(_)) => "tag",
             Some(ModelSpec::ImageClassifier(_)) => "images",
             Some(ModelSpec::MaskedLm(_)) => "masked_lm",
             Some(ModelSpec::CausalLm(_)) => "causal_lm",
             _ => bail!(
-                "`{}` is {}: `evaluate --data` scores classifiers and language models",
+                "`{}` is {}: `evaluate --data` scores classifiers, taggers and language models",
                 model.origin.display(),
                 model.description()
             ),
         };
-        let most = if task == "classify" { usize::MAX } else { MAX_SEQ_LEN };
+        let most = if ["classify", "tag"].contains(&task) { usize::MAX } else { MAX_SEQ_LEN };
         let spec_len = model.spec.and_then(|spec| spec.seq_len());
         let more = match (task, &model.readers.labels, spec_len.or(model.config.max_seq_len)) {
             // JSON writes a list of strings as TOML does.
             ("images", Some(labels), _) => format!("labels = {}", json!(labels.names())),
             ("images", None, _) => bail!("`{}` names no labels", model.origin.display()),
+            ("tag", Some(labels), Some(len)) => {
+                format!("seq_len = {len}, labels = {}", json!(labels.names()))
+            }
             (_, _, Some(len)) => format!("seq_len = {}", len.min(most)),
             (_, _, None) => bail!("`{}` has no longest sequence", model.origin.display()),
         };

@@ -8,6 +8,7 @@ mod labelled;
 mod language;
 mod machine;
 mod pairs;
+mod tags;
 mod weather;
 
 use std::path::Path;
@@ -88,6 +89,7 @@ fn starter(task: &str) -> Option<Starter> {
         "masked_lm" => Starter { new: language::masked, from_base: Some(language::masked_from) },
         "causal_lm" => Starter { new: language::causal, from_base: Some(language::causal_from) },
         "classify" => Starter { new: labelled::text, from_base: Some(labelled::from_base) },
+        "tag" => Starter { new: tags::text, from_base: Some(tags::from_base) },
         "images" => Starter { new: images::text, from_base: Some(images::from_base) },
         _ => return None,
     };
@@ -153,6 +155,7 @@ fn example(task: &str) -> Option<&'static str> {
         "seq2seq" => Some("seq2seq/dates"),
         "listops" => Some("listops/small"),
         "masked_lm" => Some("masked_lm/diary"),
+        "tag" => Some("tag/visits"),
         "images" => Some("images/shapes"),
         "recall" => Some("atlas/recall"),
         "markov_icl" => Some("atlas/markov_1"),

@@ -108,6 +108,13 @@ fn prepared() -> Result<Folder> {
     ] {
         symlink(root.join("data").join(data), folder.path(name))?;
     }
+    let sentences = |n: u32| {
+        let sentence =
+            |at| format!("Anna{at} B-PER\nmet O\nOmar B-PER\nin O\nDelft B-LOC\n. O\n\n");
+        (0..n).map(sentence).collect::<String>()
+    };
+    folder.write("names.conll", sentences(40))?;
+    folder.write("test.conll", sentences(4))?;
     folder.write("sentences.txt", "It was sunny.\nIt was rainy.\n")?;
     folder.write("dates.txt", "March 3rd, 2021\n")?;
     folder.write("config.toml", TINY)?;
@@ -207,7 +214,7 @@ fn the_pages_of_language_models_do_what_they_say() -> Result {
 
 #[test]
 fn the_pages_of_pairs_classes_and_pictures_do_what_they_say() -> Result {
-    do_as_told(&["tasks/seq2seq", "tasks/classify", "tasks/images"])
+    do_as_told(&["tasks/seq2seq", "tasks/classify", "tasks/tag", "tasks/images"])
 }
 
 #[test]

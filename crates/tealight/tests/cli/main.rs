@@ -38,6 +38,7 @@ mod shipped;
 mod starting;
 #[cfg(unix)]
 mod surviving;
+mod tagging;
 mod tokenizing;
 mod training;
 mod translating;

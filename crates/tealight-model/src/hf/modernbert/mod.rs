@@ -1,9 +1,10 @@
-//! ModernBERT (Warner et al. 2024, <https://arxiv.org/abs/2412.13663>): `ModernBertForMaskedLM` and
-//! `ModernBertForSequenceClassification`.
+//! ModernBERT (Warner et al. 2024, <https://arxiv.org/abs/2412.13663>): `ModernBertForMaskedLM`,
+//! `ModernBertForSequenceClassification` and `ModernBertForTokenClassification`.
 //!
 //! Layers attend to all positions ("full") or to a window ("sliding"), each kind with a rotary base of its own.
 //!
-//! The head is the same for masked tokens and for classes, which are read from the first state or from the mean.
+//! The head is the same for masked tokens, for tags of tokens, and for classes, which are read from the first state or
+//! from the mean.
 //!
 //! The first layer has no norm before its attention, as the embeddings are normalised.
 
@@ -14,7 +15,7 @@ use crate::models::spec::ModelSpec;
 use serde_json::{Map, Value, json};
 
 use super::class::{self, Class, Model};
-use super::classification::{self, HeadClass};
+use super::classification::{self, HeadClass, HeadOf, ReadHead};
 use super::ids::SpecialIds;
 use super::keys::{self, Keys};
 use super::rules::Rules;
@@ -27,6 +28,9 @@ use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig};
 use crate::layers::norm::{LayerNormConfig, NormConfig};
 use crate::models::read_out::ReadOut;
 use crate::params::init::{InitConfig, Normal};
+
+/// The names of what precedes the output of a classifier or a tagger, here and in the file.
+const HEAD: &[[&str; 2]] = &[["classifier.dense", "head.dense"], ["classifier.norm", "head.norm"]];
 
 pub(super) const CLASS: Class = Class {
     architecture: "ModernBertForMaskedLM",
@@ -41,13 +45,27 @@ pub(super) const CLASS: Class = Class {
         encoder::aliases(config, ["model.embeddings.tok_embeddings.weight", "decoder.weight"], None)
     },
     token_types: None,
-    classifier: Some(HeadClass {
-        architecture: "ModernBertForSequenceClassification",
-        read: read_head,
-        write: write_head,
-        tensors: &[["classifier.dense", "head.dense"], ["classifier.norm", "head.norm"]],
-        output: "classifier",
-    }),
+    heads: &[
+        HeadClass {
+            architecture: "ModernBertForSequenceClassification",
+            is_of_tokens: false,
+            read: read_head,
+            write: write_head,
+            tensors: HEAD,
+            output: "classifier",
+        },
+        HeadClass {
+            architecture: "ModernBertForTokenClassification",
+            is_of_tokens: true,
+            read: |keys, config| {
+                keys.ignore("classifier_pooling");
+                Ok((ClassifierHead::Dense(read_dense(keys, config)?), None))
+            },
+            write: |(head, _, config), rules| write_dense(head, config, rules),
+            tensors: HEAD,
+            output: "classifier",
+        },
+    ],
 };
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
@@ -108,28 +126,39 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
 /// What `classifier_pooling` can say.
 const READ_OUTS: [ReadOut; 2] = [ReadOut::Cls, ReadOut::Mean];
 
-/// The head of a classifier, which is that of the masked language model with another output. The state is read before
-/// it.
-fn read_head(keys: &mut Keys, config: &ModelConfig) -> HfResult<(ClassifierHead, ReadOut)> {
+/// The head of a classifier. The state is read before it.
+fn read_head(keys: &mut Keys, config: &ModelConfig) -> ReadHead {
     let pooling = keys.word("classifier_pooling", ReadOut::Cls.name())?;
     let read_out = READ_OUTS.into_iter().find(|known| known.name() == pooling);
     let read_out = read_out.ok_or_else(|| {
         let why = "expected \"cls\" or \"mean\"";
         keys.unsupported("classifier_pooling", &format!("\"{pooling}\""), why)
     })?;
-    let head = DenseHead {
+    Ok((ClassifierHead::Dense(read_dense(keys, config)?), Some(read_out)))
+}
+
+/// The head of classes and of tags, which is that of the masked language model with another output.
+fn read_dense(keys: &mut Keys, config: &ModelConfig) -> HfResult<DenseHead> {
+    Ok(DenseHead {
         activation: config.lm_head.clone().unwrap_or_default().activation.into(),
         bias: config.bias,
         norm: true,
         input_dropout: false,
         dropout: Some(keys.number("classifier_dropout", 0.)?),
-    };
-    Ok((ClassifierHead::Dense(head), read_out))
+    })
 }
 
-fn write_head(
+fn write_head((head, read_out, config): HeadOf<'_>, rules: &mut Rules) -> Map<String, Value> {
+    let mut map = write_dense(head, config, rules);
+    let word = read_out.map_or("", ReadOut::name);
+    let reads = read_out.is_some_and(|read_out| READ_OUTS.contains(&read_out));
+    rules.check(reads, "task.read_out", &format!("\"{word}\""), "\"cls\" or \"mean\"");
+    map.insert("classifier_pooling".to_owned(), word.into());
+    map
+}
+
+fn write_dense(
     head: &ClassifierHead,
-    read_out: ReadOut,
     config: &ModelConfig,
     rules: &mut Rules,
 ) -> Map<String, Value> {
@@ -145,11 +174,8 @@ fn write_head(
     let known = activation.of_blocks();
     let has = "an activation that networks of the blocks have, too";
     rules.check(known.is_some(), "model.classifier.activation", "\"tanh\"", has);
-    let (word, reads) = (format!("\"{}\"", read_out.name()), READ_OUTS.contains(&read_out));
-    rules.check(reads, "task.read_out", &word, "\"cls\" or \"mean\"");
     let map = json!({
         "classifier_activation": keys::activation_name(known.unwrap_or(Activation::Gelu)),
-        "classifier_pooling": read_out.name(),
         "classifier_dropout": dropout.unwrap_or(config.dropout),
     });
     map.as_object().cloned().unwrap_or_default()

@@ -8,6 +8,7 @@ mod corpus;
 mod labelled;
 mod pairs;
 mod pictures;
+mod tags;
 
 use std::path::Path;
 
@@ -16,6 +17,7 @@ pub use labelled::{Columns, Labelled, Target, column_names, labelled, texts};
 pub(crate) use pairs::is_heading;
 pub use pairs::{Pairs, pairs};
 pub use pictures::{PictureFiles, PictureFormat, pictures};
+pub use tags::{Tagged, tags};
 
 use crate::error::Error;
 

@@ -25,15 +25,8 @@ pub(crate) struct Encoder {
 impl Encoder {
     /// Refuses a `seq_len` without room for a text beside the special tokens.
     pub(crate) fn new(tokenizer: Tokenizer, seq_len: usize, n_token_types: usize) -> Result<Self> {
-        let (ids, plain) = (tokenizer.encode("a")?.ids, tokenizer.encode_plain("a")?);
-        // A template may leave the text out.
-        let Some(n_special) = ids.len().checked_sub(plain.len()) else {
-            let message = "the template of the tokenizer leaves the text out".to_owned();
-            return Err(Error::config(["task.tokenizer.path"], message));
-        };
-        // Found by its own tokens, not as the ordinary ones: "a" may be the unknown token, a special one.
-        let n_opening = ids.windows(plain.len().max(1)).position(|window| window == plain);
-        let n_closing = n_special - n_opening.unwrap_or(1).min(n_special);
+        let frame = tokenizer.frame()?;
+        let (n_special, n_closing) = (frame.len(), frame.closing.len());
         if seq_len <= n_special {
             let message = format!(
                 "`task.seq_len` = {seq_len} leaves no room for a text: the tokenizer adds {n_special} \

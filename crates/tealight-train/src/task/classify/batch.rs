@@ -17,9 +17,9 @@ use super::data::{Item, Target};
 use super::loss::{at_least_f32, focal};
 use crate::error::Result;
 use crate::inference::labels::{Labels, Objective};
+use crate::inference::likeliest;
 use crate::inference::text_classifier::rows::Rows;
 use crate::inference::values;
-use crate::task::batch::likeliest;
 use crate::task::metrics::Measures;
 use crate::task::{Inputs, Loss};
 

@@ -92,7 +92,7 @@ impl LossConfig {
 
 impl ClassWeights {
     /// Checks what does not depend on data.
-    pub(super) fn validate(&self, objective: Objective) -> Result<()> {
+    pub(in crate::task) fn validate(&self, objective: Objective) -> Result<()> {
         match self {
             Self::Effective(EffectiveConfig { beta }) => {
                 let is_valid = |beta: f64| (0. ..1.).contains(&beta);
@@ -129,7 +129,7 @@ impl ClassWeights {
     ///
     /// # Errors
     /// If the list has another length.
-    pub(super) fn by_label(
+    pub(in crate::task) fn by_label(
         &self,
         labels: &Labels,
         trained: &[u64],

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Report, escaped};
 use crate::error::Result;
-use crate::task::batch::likeliest;
+use crate::inference::likeliest;
 use crate::task::scores::Counts;
 use crate::task::table::{Table, thousands};
 

@@ -212,13 +212,7 @@ impl SentenceSettings {
 
     /// The longest text, where no file of sentence-transformers says it.
     fn add_tokenizer(&mut self, folder: &Path) -> Result<()> {
-        let path = folder.join(TOKENIZER);
-        if path.is_file() {
-            let mut config: Map<String, Value> = of_json(&path)?;
-            // A number beyond any integer stands for no limit.
-            let limit = config.remove("model_max_length").and_then(|limit| limit.as_u64());
-            self.settings.max_seq_len = limit.and_then(|limit| limit.try_into().ok());
-        }
+        self.settings.max_seq_len = longest_text(folder)?;
         Ok(())
     }
 
@@ -265,6 +259,18 @@ impl Module {
             None => &self.class,
         }
     }
+}
+
+/// The most tokens of a text that `tokenizer_config.json` states.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(crate) fn longest_text(folder: &Path) -> Result<Option<usize>> {
+    let path = folder.join(TOKENIZER);
+    let config: Map<String, Value> = if path.is_file() { of_json(&path)? } else { Map::new() };
+    // A number beyond any integer stands for no limit.
+    let limit = config.get("model_max_length").and_then(Value::as_u64);
+    Ok(limit.and_then(|limit| limit.try_into().ok()))
 }
 
 /// The side on which `tokenizer_config.json` truncates texts.

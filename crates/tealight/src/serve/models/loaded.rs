@@ -15,6 +15,7 @@ use tealight_train::pipelines::forecast::Forecast;
 use tealight_train::pipelines::image_classification::ImageClassification;
 use tealight_train::pipelines::text_classification::TextClassification;
 use tealight_train::pipelines::text_generation::TextGeneration;
+use tealight_train::pipelines::token_classification::TokenClassification;
 use tealight_train::pipelines::{Pipeline, name_of};
 use tealight_train::text::tokenizer::Tokenizer;
 use tealight_train::trained::TrainedModel;
@@ -29,11 +30,12 @@ use crate::terminal::failure;
 type Served = (&'static str, fn(&Loaded) -> tealight_train::Result<()>);
 
 /// The pipelines that the server can use. A model is opened for the one that it was trained for.
-const SERVED: [Served; 6] = [
+const SERVED: [Served; 7] = [
     served::<FillMask>(),
     served::<TextGeneration>(),
     served::<FeatureExtraction>(),
     served::<TextClassification>(),
+    served::<TokenClassification>(),
     served::<ImageClassification>(),
     served::<Forecast>(),
 ];

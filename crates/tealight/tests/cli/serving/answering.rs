@@ -47,6 +47,23 @@ fn masks_are_filled_as_by_the_command() -> Result {
 }
 
 #[test]
+fn words_are_tagged_as_by_the_command() -> Result {
+    let (folder, model) = (Folder::new()?, golden_model("bert_ner"));
+    let server = Server::start(&folder, &[&model])?;
+    let text = "The king built O'Reilly's tower.";
+    for strategy in ["none", "simple", "average", "word"] {
+        let one = folder.json(&["tag", &model, text, "--strategy", strategy, "--json"])?;
+        let parameters = json!({ "aggregation_strategy": strategy });
+        let body = json!({ "inputs": text, "parameters": parameters });
+        assert_near(&server.ask("/models/bert_ner", &body)?, &one);
+    }
+    let simple = server.ask("/models/bert_ner", &json!({ "inputs": text }))?;
+    let list = server.ask("/models/bert_ner", &json!({ "inputs": [text] }))?;
+    assert_near(&list, &json!([simple]));
+    Ok(())
+}
+
+#[test]
 fn texts_are_classified_and_embedded_as_by_the_commands() -> Result {
     let folder = Folder::new()?;
     let [classifier, bert] = ["bert_cls", "bert"].map(golden_model);

@@ -11,6 +11,7 @@
 mod check;
 mod config;
 mod folder;
+mod placed;
 mod prompts;
 mod special;
 mod stream;
@@ -34,6 +35,7 @@ pub use self::config::{
     BpeConfig, CharConfig, FileConfig, TokenizerConfig, UnigramConfig, WordPieceConfig,
 };
 pub use self::folder::FILE;
+pub(crate) use self::placed::{Frame, Placed};
 use self::special::SpecialNames;
 pub use self::special::{MASK_NAMES, SpecialTokens};
 pub use self::stream::TextStream;

@@ -4,6 +4,7 @@ mod feature_extraction;
 mod fill_mask;
 pub(super) mod image_classification;
 mod text_classification;
+mod token_classification;
 
 use axum::response::Response;
 use serde::de::{DeserializeOwned, Error, IgnoredAny};
@@ -52,6 +53,7 @@ macro_rules! endpoints {
 endpoints! {
     fill_mask,
     text_classification,
+    token_classification,
     feature_extraction,
     image_classification,
 }

@@ -28,7 +28,7 @@ function maskedText(mask) {
 /** What is said below an example: where it comes from, and the right answer. */
 function aboutExample(task, { is_of_run, truth }) {
   if (!is_of_run) return "An example sentence: write your own.";
-  const answers = { "fill-mask": "the hidden token is", "weather-forecast": "the next day was", "text-classification": "its label is",
+  const answers = { "fill-mask": "the hidden token is", "weather-forecast": "the next day was", "text-classification": "its label is", "token-classification": "its entities are",
     "image-classification": "its class is" };
   return "A held-out example of the run" + (truth && answers[task] ? `: ${answers[task]} “${truth.trim()}”.` : ".");
 }
@@ -192,6 +192,21 @@ const views = {
     const [scores] = await ask(modelPath(model.name), { inputs: text.value });
     return [make("h2", {}, "Labels"), ...scores.map(one => bar(one.label, one.score)), await attention(model, text.value)];
   },
+  async "token-classification"(model) {
+    const parameters = { aggregation_strategy: "word" };
+    const spans = await ask(modelPath(model.name), { inputs: text.value, parameters });
+    // Places count characters, and a character may be two units of a string.
+    const characters = Array.from(text.value), marked = make("p", { className: "written" });
+    let end = 0;
+    for (const span of spans) {
+      marked.append(characters.slice(end, span.start).join(""), tagged(span, characters.slice(span.start, span.end).join("")));
+      end = span.end;
+    }
+    marked.append(characters.slice(end).join(""));
+    const bars = spans.map(one => bar(`${one.word} (${one.entity_group})`, one.score));
+    return [marked, make("h2", {}, "Entities"), ...(bars.length > 0 ? bars : [make("p", { className: "dim" }, "None.")]),
+      await attention(model, text.value)];
+  },
   async "feature-extraction"(model) {
     const answer = await ask(modelPath(model.name) + "/pipeline/feature-extraction", { inputs: text.value });
     const numbers = typeof answer[0] === "number" ? answer : answer[0][0];
@@ -263,6 +278,14 @@ function changeDays(next) {
   leaveExample("days");
   days = next;
   refresh();
+}
+
+/** A tagged part of a text; each label has a colour of its own. */
+function tagged({ entity_group, score }, words) {
+  const mark = make("mark", { title: `${entity_group}, ${percent(score)}` }, words, make("small", {}, " " + entity_group));
+  const hue = [...entity_group].reduce((sum, c) => (31 * sum + c.codePointAt(0)) % 360, 0);
+  mark.style.background = `color-mix(in srgb, hsl(${hue} 70% 50%) 30%, transparent)`;
+  return mark;
 }
 
 /** A written token; pointing at it shows what else was likely. */

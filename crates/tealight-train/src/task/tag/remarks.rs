@@ -1,0 +1,71 @@
+//! What a user should know about tagged sentences before they are trained on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::data::tags::scheme::{Entity, Scheme};
+use crate::data::tags::{Content, Sentence};
+use crate::task::table::thousands;
+
+/// Remarks on the sentences of both splits, a line each; the second may be empty.
+pub(super) fn remarks(
+    train: &[Sentence],
+    validation: &[Sentence],
+    scheme: Option<Scheme>,
+) -> Vec<String> {
+    let mut types: BTreeMap<String, u64> = BTreeMap::new();
+    let mut n_odd = 0;
+    for sentence in train.iter().chain(validation) {
+        let entities = match &sentence.content {
+            Content::Words { tags, .. } => {
+                let scheme = scheme.unwrap_or(Scheme::Iob2);
+                let entities = scheme.entities(tags);
+                n_odd += u64::from(scheme.strict(tags).is_ok_and(|strict| strict != entities));
+                entities
+            }
+            Content::Text { entities, .. } => entities.clone(),
+        };
+        for Entity { label, .. } in entities {
+            *types.entry(label).or_default() += 1;
+        }
+    }
+    let mut by_count: Vec<_> = types.into_iter().collect();
+    by_count.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let listed: Vec<_> = by_count
+        .iter()
+        .map(|(label, n)| format!("\"{}\" {}", label.escape_debug(), thousands(*n)))
+        .collect();
+    let what = if scheme == Some(Scheme::None) { "tags" } else { "entities" };
+    let counts = (!listed.is_empty()).then(|| format!("{what}: {}", listed.join(", ")));
+    // Where IOB1 has faults, the strict reading drops entities that are none.
+    let is_odd = n_odd > 0 && scheme != Some(Scheme::Iob1);
+    let odd = is_odd.then(|| {
+        format!(
+            "{} sentences have tags that their scheme does not allow, such as an entity that does not begin; they are read as \
+             conlleval reads them",
+            thousands(n_odd)
+        )
+    });
+    counts.into_iter().chain(odd).chain(repeated(train, validation)).collect()
+}
+
+/// Sentences that occur more than once, those with unlike tags, and those of both splits.
+fn repeated(train: &[Sentence], validation: &[Sentence]) -> Vec<String> {
+    let mut texts: BTreeMap<String, Vec<&Sentence>> = BTreeMap::new();
+    for sentence in train.iter().chain(validation) {
+        texts.entry(sentence.text()).or_default().push(sentence);
+    }
+    let n_repeated = texts.values().filter(|all| all.len() > 1).count();
+    let is_unlike = |all: &&Vec<&Sentence>| all.iter().any(|one| one.content != all[0].content);
+    let n_unlike = texts.values().filter(is_unlike).count();
+    let trained: BTreeSet<String> = train.iter().map(Sentence::text).collect();
+    let n_both = validation.iter().filter(|one| trained.contains(&one.text())).count();
+    let told = |n: usize, what: &str| (n > 0).then(|| format!("{} {what}", thousands(n as u64)));
+    [
+        told(n_repeated, "sentences occur more than once"),
+        told(n_unlike, "of them with unlike tags"),
+        told(n_both, "held-out sentences are trained on, too"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
