@@ -48,8 +48,9 @@ impl ShuffledOrder {
 }
 
 /// Batches of examples of similar lengths, in the order of a [`ShuffledOrder`]: as many examples as [`WINDOW`] batches have are
-/// sorted by length and divided, and these batches are shuffled. Each example occurs once in an epoch, and as the order has no
-/// state, a resumed run continues at its place.
+/// sorted by length and divided, and these batches are shuffled. Examples of different epochs are sorted apart, so that a
+/// batch holds an example twice only where two epochs meet, if at all. The order has no state: a resumed run continues at
+/// its place.
 #[derive(Debug)]
 pub struct BucketedOrder {
     order: ShuffledOrder,
@@ -90,7 +91,12 @@ impl BucketedOrder {
         }
         let n = WINDOW * self.batch_size;
         let mut examples = self.order.examples(window * n as u64, n);
-        examples.sort_by_key(|&example| self.lens[example]);
+        let n_examples = self.lens.len();
+        let n_of_first = n_examples - window as usize * n % n_examples;
+        let (first, others) = examples.split_at_mut(n_of_first.min(n));
+        for epoch in [first].into_iter().chain(others.chunks_mut(n_examples)) {
+            epoch.sort_by_key(|&example| self.lens[example]);
+        }
         let sorted: Vec<_> = examples.chunks(self.batch_size).map(<[usize]>::to_vec).collect();
         let places = self.stream.fork(window).permutation(WINDOW);
         let batches: Batches = places.into_iter().map(|place| sorted[place].clone()).collect();
@@ -122,6 +128,18 @@ mod tests {
             [40, 3].map(|index| again.batch(index)),
             [40, 3].map(|index: usize| batches[index].clone())
         );
+    }
+
+    /// Few examples make several epochs of a window; equal lengths would stand side by side.
+    #[test]
+    fn a_batch_of_one_epoch_repeats_no_example() {
+        let order = BucketedOrder::new(3, (0..12).map(|example| example % 3).collect(), 4);
+        for index in 0..96 {
+            let mut batch = order.batch(index);
+            batch.sort_unstable();
+            batch.dedup();
+            assert_eq!(batch.len(), 4, "{index}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::pipelines;
 use crate::storage::files;
 use crate::task::RowMeanings;
 use crate::trained::hugging_face::nearest;
+use crate::trained::sentence::longest_text;
 use crate::trained::{HfOrigin, TrainedModel, folder, preprocessor, tealight_folder};
 use card::{Card, Provenance};
 
@@ -81,6 +82,13 @@ impl TrainedModel {
         let mut expressed = self.expressed()?;
         if let Some(preprocessing) = &self.readers.preprocessing {
             expressed.notes.extend(preprocessor::write(preprocessing).1);
+        }
+        // A folder may read shorter texts than its model could.
+        let stated = longest_text(&self.folder).map_err(|error| error.to_string())?;
+        expressed.seq_len = stated.map_or(expressed.seq_len, |len| len.min(expressed.seq_len));
+        if matches!(self.spec, Some(ModelSpec::TextClassifier(spec)) if spec.n_classes == 1) {
+            let activation = self.activation().map_err(|error| error.to_string())?;
+            activation.add_to(&mut expressed.config);
         }
         Ok(expressed)
     }

@@ -13,6 +13,7 @@ pub mod feature_extraction;
 pub mod fill_mask;
 pub mod forecast;
 pub mod image_classification;
+pub mod reranking;
 pub mod text_classification;
 pub mod text_generation;
 pub mod token_classification;

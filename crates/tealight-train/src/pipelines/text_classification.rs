@@ -11,12 +11,13 @@ use crate::data::survey::{self, Columns};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::Result;
 use crate::inference::attention_map::AttentionMap;
-use crate::inference::labels::{Classified, Labels, Objective};
+use crate::inference::labels::{Classified, Labels, Objective, Score};
 use crate::inference::readers::TextFields;
 use crate::inference::text_classifier::encoder::Encoder;
 use crate::inference::text_classifier::{Text, TextClassifier};
 use crate::task::classify::{self, BrokenRows, TableTexts};
 use crate::trained::TrainedModel;
+use crate::trained::sentence::longest_text;
 
 /// A classifier of texts with its tokenizer and labels.
 #[derive(Debug)]
@@ -44,6 +45,7 @@ impl Pipeline for TextClassification {
         let ClassifierSpec { seq_len, n_token_types, .. } = *spec;
         let required_len = model.config.required_len();
         let longest = required_len.map_or(seq_len, |len| len.min(seq_len));
+        let longest = longest_text(&model.folder)?.map_or(longest, |limit| limit.min(longest));
         let encoder = Encoder::new(model.tokenizer()?.clone(), longest, n_token_types)?;
         Ok(Self {
             model: model.build(device, |vb| Classifier::build(&model.config, spec, vb))?,
@@ -83,9 +85,40 @@ impl TextClassification {
     /// # Errors
     /// If the tokenizer fails.
     pub fn n_truncated(&self, texts: &[Text]) -> Result<usize> {
-        let truncated = texts.iter().map(|text| self.encoder.truncates(text));
+        let truncated = texts.iter().map(|text| self.truncates(text));
         let truncated = truncated.collect::<Result<Vec<bool>>>()?;
         Ok(truncated.into_iter().filter(|&is_truncated| is_truncated).count())
+    }
+
+    /// Whether a text or a pair has more tokens than the model reads, and loses the rest.
+    ///
+    /// # Errors
+    /// If the tokenizer fails.
+    pub(super) fn truncates(&self, text: &Text) -> Result<bool> {
+        self.encoder.truncates(text)
+    }
+
+    /// The outputs of the model for each text, before any softmax or sigmoid.
+    ///
+    /// # Errors
+    /// If a text is empty, or if the outputs are not finite.
+    pub(super) fn logits(&self, texts: &[Text]) -> Result<Vec<Vec<f64>>> {
+        self.classifier().logits(texts)
+    }
+
+    /// The labels of each text with the outputs of the model as scores, the highest first.
+    ///
+    /// # Errors
+    /// If a text is empty, or if the outputs are not finite.
+    pub fn raw_scores(&self, texts: &[Text]) -> Result<Vec<Vec<Score>>> {
+        let scores = |logits: Vec<f64>| {
+            let labels = self.labels.names().iter().cloned().zip(logits);
+            let score = |(label, score)| Score { label, score, accepted: None };
+            let mut scores: Vec<Score> = labels.map(score).collect();
+            scores.sort_by(|a, b| b.score.total_cmp(&a.score));
+            scores
+        };
+        Ok(self.logits(texts)?.into_iter().map(scores).collect())
     }
 
     /// The texts of a table, in the fields that the run of the model reads or, if the file has others, in those that

@@ -9,7 +9,7 @@ use crate::data::text::tokenizer::{Frame, Tokenizer};
 use crate::error::Result;
 use crate::inference::attention_map::AttentionMap;
 use crate::inference::labels::Labels;
-use crate::inference::tagger::{Answer, Input, Tagging, WordTagger};
+use crate::inference::tagger::{Answer, Input, Tagging, TokenTags, WordTagger};
 use crate::trained::TrainedModel;
 use crate::trained::sentence::longest_text;
 
@@ -72,9 +72,22 @@ impl TokenClassification {
         &self.tokenizer
     }
 
+    /// The most tokens of a piece, special ones included.
+    pub fn max_seq_len(&self) -> usize {
+        self.seq_len
+    }
+
     /// The tags in the order of the outputs.
     pub fn labels(&self) -> &[String] {
         self.labels.names()
+    }
+
+    /// The `k` likeliest tags of each token of a text.
+    ///
+    /// # Errors
+    /// If the scores of the model are not finite.
+    pub fn tags_of_tokens(&self, text: &str, k: usize) -> Result<Vec<TokenTags>> {
+        self.tagger().tags_of_tokens(text, k)
     }
 
     /// The attention maps of a text.

@@ -256,7 +256,7 @@ impl TrainedModel {
             |spec: &&ModelSpec| matches!(spec, ModelSpec::CausalLm(_)) || spec.encoder().is_some();
         let spec = self.spec.as_ref().filter(is_of_tokens).ok_or_else(|| {
             let message = format!(
-                "`init_from`: `{}` is {}, and this task needs a language model or a classifier of texts",
+                "`init_from`: `{}` is {}, and this task needs a language model, a classifier of texts or a tagger",
                 self.origin.display(),
                 self.description()
             );

@@ -37,7 +37,7 @@ use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::inference::continuation::Vocabulary;
 use crate::inference::decision::{self, Decision};
-use crate::inference::labels::{self, Labels};
+use crate::inference::labels::{self, Labels, Objective};
 use crate::inference::readers::Readers;
 use crate::run::RunDirectory;
 use crate::run::checkpoint::load_weights;
@@ -50,6 +50,7 @@ use folder::HfFolder;
 use generation::GenerationConfig;
 pub use init_from::InitReport;
 pub use sentence::SentenceSettings;
+pub use sentence::activation::Activation;
 
 /// A trained model: what it is, its parameters, and what reads its inputs.
 #[derive(Debug)]
@@ -274,6 +275,20 @@ impl TrainedModel {
             Some(spec) if !reads_only_task_data(Some(spec), &self.readers) => spec.to_string(),
             _ => format!("a model of the task \"{}\"", self.record.task),
         }
+    }
+
+    /// The function that the only output of this cross-encoder goes through: as its folder states; of a run that predicts a
+    /// number, none; else σ, as in sentence-transformers.
+    ///
+    /// # Errors
+    /// If a file of the folder cannot be read, or names another function.
+    pub(crate) fn activation(&self) -> Result<Activation> {
+        if let Some(stated) = Activation::read(&self.folder)? {
+            return Ok(stated);
+        }
+        let objective = self.readers.labels.as_ref().map(Labels::objective);
+        let is_number = self.hf.is_none() && objective == Some(Objective::Regression);
+        Ok(if is_number { Activation::Identity } else { Activation::Sigmoid })
     }
 
     /// This model with other weights, for which no thresholds have been chosen.

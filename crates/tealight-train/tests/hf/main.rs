@@ -14,5 +14,6 @@ mod greedy;
 mod model;
 mod pickles;
 mod record;
+mod rerankers;
 mod taggers;
 mod trajectories;

@@ -4,12 +4,14 @@ use serde_json::Value;
 use tealight_model::hf::Family;
 use tealight_model::names::Named as _;
 use tealight_ops::testing::device;
+use tealight_train::export::Format;
+use tealight_train::export::card::Provenance;
 use tealight_train::inference::tagger::{Input, Span, Strategy, Tagging};
 use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::token_classification::{Request, TokenClassification};
 use tealight_train::trained::TrainedModel;
 
-use crate::record::{Record, records};
+use crate::record::{Record, json, records};
 
 /// Tolerance of scores. The best labels of a token are at least 3·10⁻⁴ apart.
 const SCORE: f64 = 1e-5;
@@ -130,5 +132,20 @@ fn several_texts_are_tagged_as_each_alone() {
             let alone = of(std::slice::from_ref(input)).remove(0);
             assert_near(&record.name, &together.spans, &alone.spans);
         }
+    }
+}
+
+/// A pipeline truncates texts there, and a text that is cut elsewhere has other tags.
+#[test]
+fn an_exported_folder_reads_texts_of_the_same_length() {
+    for record in taggers() {
+        let model = TrainedModel::open(&record.folder, None).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("exported");
+        let format = Format::HuggingFace(Box::new(model.hugging_face().unwrap()));
+        model.export(&to, &format, &Provenance::default()).unwrap();
+        let [own, exported] = [&record.folder, &to]
+            .map(|folder| json(&folder.join("tokenizer_config.json"))["model_max_length"].clone());
+        assert!(own.is_u64() && own == exported, "{}: {own} {exported}", record.name);
     }
 }

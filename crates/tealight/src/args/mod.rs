@@ -34,7 +34,7 @@ use self::checkpoint::{Checkpoint, Export};
 use self::explain::Explain;
 use self::init::Init;
 use self::inspect::{Attend, Inspect, Plot};
-use self::predict::{Classify, Embed, FillMask, Forecast, Generate, Tag, Translate};
+use self::predict::{Classify, Embed, FillMask, Forecast, Generate, Rerank, Tag, Translate};
 use self::program::{Devices, Info, Man};
 use self::report::Report;
 use self::serve::Serve;
@@ -177,6 +177,8 @@ pub(crate) enum Command {
     Tag(Tag),
     /// Embed texts as vectors, or find similar texts
     Embed(Embed),
+    /// Rank passages by how relevant they are for a query
+    Rerank(Rerank),
     /// Predict masked tokens with a masked language model
     FillMask(FillMask),
     /// Continue texts with a causal language model
@@ -219,6 +221,7 @@ impl Command {
             | Self::Classify(Classify { computation, .. })
             | Self::Tag(Tag { computation, .. })
             | Self::Embed(Embed { computation, .. })
+            | Self::Rerank(Rerank { computation, .. })
             | Self::FillMask(FillMask { computation, .. })
             | Self::Generate(Generate { computation, .. })
             | Self::Bench(
@@ -242,6 +245,7 @@ impl Command {
             | Self::Classify(Classify { model, .. })
             | Self::Tag(Tag { model, .. })
             | Self::Embed(Embed { model, .. })
+            | Self::Rerank(Rerank { model, .. })
             | Self::FillMask(FillMask { model, .. })
             | Self::Generate(Generate { model, .. })
             | Self::Bench(

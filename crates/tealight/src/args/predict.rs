@@ -1,4 +1,4 @@
-//! `tealight forecast`, `translate`, `classify`, `tag`, `embed`, `fill-mask` and `generate`
+//! `tealight forecast`, `translate`, `classify`, `tag`, `embed`, `rerank`, `fill-mask` and `generate`
 
 use std::path::PathBuf;
 
@@ -158,15 +158,21 @@ pub(crate) struct Tag {
     /// or word (words by the tokenizer's own split, entities by the scheme of the tags)
     #[arg(long, value_name = "NAME", default_value = "word", value_parser = named::<Strategy>)]
     pub(crate) strategy: Strategy,
-    /// Tokens that pieces of a long text share; each piece is then tagged by itself, as the pipeline does [default: up to 64,
-    /// and each token is tagged once]
+    /// Tokens that neighbouring pieces of a long text share [default: up to 64]. With another strategy than `word`, each piece
+    /// is then tagged by itself, as the pipeline of transformers does
     #[arg(long, value_name = "N", conflicts_with = "words")]
     pub(crate) stride: Option<usize>,
     /// Leave out what is less likely than this
-    #[arg(long, value_name = "P", value_parser = share)]
+    #[arg(long, value_name = "P", value_parser = share, conflicts_with = "words")]
     pub(crate) threshold: Option<f64>,
     /// Tags or types to leave out
-    #[arg(long, value_name = "TAG", value_delimiter = ',', default_value = "O")]
+    #[arg(
+        long,
+        value_name = "TAG",
+        value_delimiter = ',',
+        default_value = "O",
+        conflicts_with = "words"
+    )]
     pub(crate) ignore: Vec<String>,
     /// Texts are words with blanks between, and each word gets a tag
     #[arg(long)]
@@ -233,6 +239,40 @@ pub(crate) struct Embed {
     #[arg(long, value_name = "NAME", requires = "similar")]
     pub(crate) similar_prompt: Option<String>,
     /// Print a JSON object for each text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const RERANK_EXAMPLES: &str = "\
+Examples:
+  tealight rerank cross-encoder/ms-marco-MiniLM-L6-v2 \"How high is Mount Fuji?\" --file passages.txt
+  tealight rerank runs/relevance \"late trains\" --file passages.txt --top-k 3 --json
+
+MODEL is a classifier of pairs with one output (a cross-encoder), whose scores are those of sentence-transformers, or an \
+encoder, whose scores are the cosines of its vectors.";
+
+#[derive(Args, Debug)]
+#[command(after_help = RERANK_EXAMPLES)]
+pub(crate) struct Rerank {
+    #[command(flatten)]
+    pub(crate) model: Model,
+    #[command(flatten)]
+    pub(crate) computation: Computation,
+    /// What the passages are ranked for
+    pub(crate) query: String,
+    /// Passages to rank; `-` reads one per line from standard input
+    #[arg(value_name = "PASSAGE", required_unless_present = "file")]
+    pub(crate) passages: Vec<String>,
+    /// Read one passage per line from this file
+    #[arg(long)]
+    pub(crate) file: Option<PathBuf>,
+    /// Print only this many passages
+    #[arg(long, value_name = "K", value_parser = positive::<usize>)]
+    pub(crate) top_k: Option<usize>,
+    /// Print outputs of the model as scores, without the activation that it states
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Print a JSON list of objects with `index`, `score` and `text`
     #[arg(long)]
     pub(crate) json: bool,
 }

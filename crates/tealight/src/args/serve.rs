@@ -39,7 +39,8 @@ Examples:
   curl localhost:8080/models/folder -H \"authorization: Bearer $TEALIGHT_TOKEN\" \\
       -H 'content-type: application/json' -d '{{\"inputs\": \"a [MASK]\"}}'
 
-The API has the task schema of Hugging Face (`POST /models/NAME`) and OpenAI's `/v1/completions`.
+The API has the task schema of Hugging Face (`POST /models/NAME`), the routes of text-embeddings-inference, and OpenAI's \
+`/v1/completions` and `/v1/embeddings`.
 
 A request is refused before anything is computed if it has more than {MAX_TEXTS} texts, {text} KiB in a text, \
 {MAX_TOKENS} tokens to write (prompts x n x max_tokens), {MAX_STOPS} texts that stop a continuation, of {MAX_STOP} \

@@ -61,8 +61,9 @@ fn log_choices(args: &args::Embed, stated: &SentenceSettings) {
     if !stated.is_stated && args.pooling.is_none() {
         log("the model states no pooling: taking the mean of all tokens (`--pooling`)");
     }
-    if args.prompt.is_none() && stated.default_prompt.is_none() && !stated.prompts.is_empty() {
-        let names: Vec<_> = stated.prompts.keys().map(|name| format!("`{name}`")).collect();
+    let prompts = stated.prompts.iter().filter(|(_, prompt)| !prompt.is_empty());
+    let names: Vec<_> = prompts.map(|(name, _)| format!("`{name}`")).collect();
+    if args.prompt.is_none() && stated.default_prompt.is_none() && !names.is_empty() {
         log(&format!(
             "the model has the prompts {}, and none is used (`--prompt`)",
             names.join(", ")

@@ -19,6 +19,7 @@ mod inspect;
 mod man;
 mod plot;
 mod report;
+mod rerank;
 mod schema;
 mod tag;
 mod tokenizer;
@@ -53,6 +54,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode> {
         Command::Classify(args) => classify::run(args),
         Command::Tag(args) => tag::run(args),
         Command::Embed(args) => embed::run(args),
+        Command::Rerank(args) => rerank::run(args),
         Command::FillMask(args) => fill_mask::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Serve(args) => serve::run(args),

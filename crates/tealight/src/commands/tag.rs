@@ -49,8 +49,10 @@ pub(crate) fn run(args: &args::Tag) -> Result<()> {
     }
     if args.json {
         let spans: Vec<&[Span]> = answers.iter().map(|answer| &answer.spans[..]).collect();
+        // Standard input may have any number of lines.
+        let is_one = args.file.is_none() && matches!(&args.texts[..], [text] if text != "-");
         return match spans[..] {
-            [only] if args.file.is_none() => print_json(&only),
+            [only] if is_one => print_json(&only),
             _ => print_json(&spans),
         };
     }
@@ -109,18 +111,19 @@ fn as_text(answers: &[Answer]) -> String {
             let _ = writeln!(text, "{NONE}");
         }
         let place = |span: &Span| format!("{}-{}", span.start, span.end);
+        let shown =
+            |span: &Span| [&span.word, &span.label].map(|text| text.escape_debug().to_string());
         let widths = answer.spans.iter().fold([0; 3], |widths, span| {
-            let shown =
-                [span.word.escape_debug().count(), span.label.chars().count(), place(span).len()];
-            std::array::from_fn(|i| widths[i].max(shown[i]))
+            let [word, label] = shown(span).map(|text| text.chars().count());
+            let lens = [word, label, place(span).len()];
+            std::array::from_fn(|i| widths[i].max(lens[i]))
         });
         let [word, label, places] = widths;
         for span in &answer.spans {
-            let shown = span.word.escape_debug().to_string();
+            let [shown, tag] = shown(span);
             let _ = writeln!(
                 text,
-                "{shown:<word$}  {:<label$}  {:>places$}  {:.3}",
-                span.label,
+                "{shown:<word$}  {tag:<label$}  {:>places$}  {:.3}",
                 place(span),
                 span.score
             );
@@ -138,10 +141,23 @@ fn of_words(args: &args::Tag, sentences: &[Words], answers: &[Answer]) -> Result
         };
         return print_json(&sentences.iter().zip(answers).map(tagged).collect::<Vec<_>>());
     }
-    // A word may hold blanks.
-    let has_blanks = |word: &String| word.is_empty() || word.contains(char::is_whitespace);
-    let separator =
-        if sentences.iter().any(|(words, _)| words.iter().any(has_blanks)) { "\t" } else { " " };
+    // A word and a tag may hold blanks.
+    let has_blanks = |text: &String| text.is_empty() || text.contains(char::is_whitespace);
+    let mut separator = " ";
+    for (number, ((words, tags), answer)) in (1..).zip(sentences.iter().zip(answers)) {
+        let found = answer.words.iter().map(|one| &one.tag);
+        let mut all = words.iter().chain(tags).chain(found);
+        if let Some(wrong) =
+            all.clone().find(|text| args.conll && text.contains(['\t', '\n', '\r']))
+        {
+            bail!(
+                "sentence {number}: {wrong:?} holds a tab or a line end, and columns cannot: use `--json`"
+            );
+        }
+        if all.any(has_blanks) {
+            separator = "\t";
+        }
+    }
     let mut text = String::new();
     for ((words, tags), answer) in sentences.iter().zip(answers) {
         let lines = words.iter().zip(&answer.words).enumerate().map(|(at, (word, found))| {

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::json;
 
-use super::api::{hf, openai, play};
+use super::api::{embeddings, hf, openai, play, tei};
 use super::app::{App, Shared};
 use super::fault::Fault;
 use super::http::body::answer;
@@ -29,11 +29,16 @@ pub(super) fn router(app: Shared) -> Router {
         .route("/models/{name}", get(play::describe).post(hf::named))
         .route("/models/{name}/pipeline/{task}", post(hf::pipeline))
         .route("/models/{name}/tokens", post(play::tokens))
+        .route("/models/{name}/tags", post(play::tags))
         .route("/models/{name}/attention", post(play::attention))
         .route("/models/{name}/continuation", post(play::continuation))
         .route("/models/{name}/forecast", post(play::forecast))
+        .merge(tei::routes())
+        .nest("/models/{name}", tei::routes())
         .route("/v1/models", get(openai::models))
         .route("/v1/completions", post(openai::complete))
+        .route("/v1/embeddings", post(embeddings::embed))
+        .route("/v1/rerank", post(embeddings::rerank))
         .route("/health", get(health))
         .route("/metrics", get(metrics))
         .fallback(unknown)

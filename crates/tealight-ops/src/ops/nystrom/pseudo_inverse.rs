@@ -45,13 +45,15 @@ pub fn pseudo_inverse(
         bail!("the inverse of {:?}: the matrices are not square", a.shape())
     }
     let iteration = Iteration { n_iterations, normalisation };
+    let by_loops = || timed(NAME, Phase::Forward, || of_products(a, iteration));
     match Backend::from_operands(&[a]) {
+        Backend::CpuF32 => by_loops(),
+        #[cfg(feature = "f64")]
+        Backend::CpuF64 => by_loops(),
         Backend::Cuda => widened(a, |a| of_products(a, iteration)),
         Backend::Reference => {
             widened(a, |a| reference::pseudo_inverse(a, n_iterations, normalisation))
         }
-        // The loops of a CPU.
-        _ => timed(NAME, Phase::Forward, || of_products(a, iteration)),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::DATA;
+use crate::data::table::ending;
 use crate::data::tags::scheme::Scheme;
 use crate::data::tags::{Content, Wanted, read};
 use crate::error::Result;
@@ -37,7 +38,9 @@ pub struct Tagged {
 /// If it is no file of tags; with what is wrong at its usual fields.
 pub fn tags(path: &Path) -> Result<Tagged> {
     let usual = Wanted::default();
-    let others = WORDS.iter().flat_map(|words| TAGS.map(|tags| [*words, tags]));
+    let has_fields = matches!(&*ending(path), "jsonl" | "ndjson" | "json");
+    let others = WORDS.iter().filter(|_| has_fields);
+    let others = others.flat_map(|words| TAGS.map(|tags| [*words, tags]));
     let (sentences, fields) = match read(DATA, path, &usual, None) {
         Ok(sentences) => (sentences, None),
         Err(error) => {

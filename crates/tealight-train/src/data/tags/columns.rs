@@ -46,7 +46,7 @@ pub(super) fn read(
         } else {
             line.split_whitespace().collect()
         };
-        if is_comment || is_conll_u && fields[0].contains(['-', '.']) {
+        if is_comment || is_conll_u && is_place_between(fields[0]) {
             continue;
         }
         let begins_document = fields.first().is_some_and(|first| first.starts_with(DOCUMENT));
@@ -80,8 +80,17 @@ fn is_conll_u(text: &str) -> bool {
     let first = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with("# "));
     first.is_some_and(|line| {
         let fields: Vec<_> = line.split('\t').collect();
-        fields.len() == N_OF_CONLL_U && fields[0].starts_with('1')
+        fields.len() == N_OF_CONLL_U && (fields[0] == "1" || fields[0].starts_with("1-"))
     })
+}
+
+/// Whether a line of CoNLL-U is one of several words together (`1-2`), or of a word that is not written (`8.1`).
+fn is_place_between(field: &str) -> bool {
+    let mut parts = field.split(['-', '.']);
+    let is_number = |part: Option<&str>| {
+        part.is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+    };
+    is_number(parts.next()) && is_number(parts.next()) && parts.next().is_none()
 }
 
 /// The sentence of these lines, which are taken; `None` of none.

@@ -16,7 +16,7 @@ use std::path::Path;
 use super::table::ending;
 use super::text::corpus::Origin;
 use crate::error::{Error, Result};
-use scheme::{Entity, Scheme};
+use scheme::{Entity, Scheme, is_bare};
 
 /// Endings of tables with a heading, which are no files of tags.
 const OTHERS: [&str; 6] = ["csv", "parquet", "feather", "xlsx", "xls", "xml"];
@@ -111,6 +111,15 @@ impl Sentence {
             Content::Text { text, .. } => text.trim().is_empty(),
         }
     }
+
+    fn given_tags(&self) -> Option<Vec<&str>> {
+        match &self.content {
+            Content::Words { tags, .. } if !tags.is_empty() => {
+                Some(tags.iter().map(String::as_str).collect())
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Reads the file at `path` in the setting or argument `key`. Its scheme is the one that is given, or found by its tags.
@@ -134,7 +143,7 @@ pub fn read(
     let n = all.len();
     all.retain(|sentence| !sentence.is_empty());
     if all.len() < n {
-        notes.push(format!("{} sentences have no words and are left out", n - all.len()));
+        notes.push(format!("sentences without words, which are left out: {}", n - all.len()));
     }
     if all.is_empty() {
         return Err(Error::config([key], format!("`{}` has no sentence", path.display())));
@@ -148,22 +157,18 @@ pub fn read(
             notes.push(found.told());
             found
         };
-        Some(scheme.unwrap_or_else(found))
+        let scheme = scheme.unwrap_or_else(found);
+        let bare = tags.iter().flatten().filter(|tag| scheme != Scheme::None && is_bare(tag));
+        let bare: Vec<_> = bare.collect();
+        if let Some(first) = bare.first() {
+            let first = first.escape_debug();
+            notes.push(format!("tags without a prefix, such as \"{first}\": {}", bare.len()));
+        }
+        Some(scheme)
     };
     let shown = path.display();
     let notes = notes.into_iter().map(|note| format!("`{shown}`: {note}")).collect();
     Ok(Sentences { all, scheme, notes })
-}
-
-impl Sentence {
-    fn given_tags(&self) -> Option<Vec<&str>> {
-        match &self.content {
-            Content::Words { tags, .. } if !tags.is_empty() => {
-                Some(tags.iter().map(String::as_str).collect())
-            }
-            _ => None,
-        }
-    }
 }
 
 impl Scheme {
@@ -234,6 +239,10 @@ mod tests {
 
     #[test]
     fn conll_u_has_comments_and_words_that_are_several() {
+        // Words that are no places of words.
+        let table = |first: &str| format!("{first}\t_\t_\t_\t_\t_\t_\t_\t_\tO\n");
+        let words = ["1st", "well-known", "U.S."];
+        assert_eq!(of("a.tsv", &words.map(table).concat()), ["1st/O well-known/O U.S./O"]);
         let line = |fields: [&str; 3]| {
             format!("{}\t_\t{}\t_\t_\t_\t_\t_\t_\n", fields[0..2].join("\t"), fields[2])
         };

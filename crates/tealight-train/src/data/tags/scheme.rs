@@ -83,7 +83,7 @@ pub fn lenient<S: AsRef<str>>(tags: &[S]) -> Vec<Entity> {
 }
 
 fn chunks<'a>(tags: impl Iterator<Item = Tag<'a>>) -> Vec<Entity> {
-    let (mut entities, mut before, mut start) = (Vec::new(), Tag { prefix: 'O', label: "" }, 0);
+    let (mut entities, mut before, mut start) = (Vec::new(), END, 0);
     for (at, tag) in tags.chain([Tag { prefix: 'O', label: "_" }]).enumerate() {
         let is_other = tag.label != before.label;
         let was_inside = !matches!(before.prefix, 'O' | '.');
@@ -125,7 +125,9 @@ impl Scheme {
         let tags = || sentences.iter().flatten().map(AsRef::as_ref);
         let prefixes: BTreeSet<char> = tags().filter_map(prefix).collect();
         let has = |prefix: char| prefixes.contains(&prefix);
-        if prefixes.is_empty() || tags().any(|tag| tag != OUTSIDE && prefix(tag).is_none()) {
+        let n_prefixed = tags().filter(|tag| prefix(tag).is_some()).count();
+        let n_bare = tags().filter(|tag| is_bare(tag)).count();
+        if prefixes.is_empty() || n_prefixed < n_bare {
             Self::None
         } else if has('U') || has('L') {
             Self::Bilou
@@ -133,9 +135,9 @@ impl Scheme {
             Self::Iobes
         } else if has('E') {
             Self::Ioe2
-        } else if has('B') && !sentences.iter().any(|sentence| begins_by_i(sentence)) {
+        } else if has('B') && !sentences.iter().any(|sentence| begins_by('I', sentence)) {
             Self::Iob2
-        } else if sentences.iter().any(|sentence| has_needless_b(sentence)) {
+        } else if sentences.iter().any(|sentence| begins_by('B', sentence)) {
             // Some entities begin by B- that would need none, others by I-: the latter are faults.
             Self::Iob2
         } else {
@@ -158,10 +160,6 @@ impl Scheme {
     /// The entities of a sentence's tags by the lenient rules, with U- and L- read as S- and E-; without a scheme each word
     /// with another tag than `O`.
     pub fn entities<S: AsRef<str>>(self, tags: &[S]) -> Vec<Entity> {
-        let read = |tag: &'_ S| -> (char, String) {
-            let Tag { prefix, label } = Tag::lenient(tag.as_ref());
-            (prefix, label.to_owned())
-        };
         match self {
             Self::None => {
                 let tags = tags.iter().map(AsRef::as_ref).enumerate();
@@ -169,17 +167,15 @@ impl Scheme {
                     .map(|(at, tag)| Entity { label: tag.to_owned(), start: at, end: at + 1 })
                     .collect()
             }
-            Self::Bilou => {
-                let tags: Vec<_> = tags.iter().map(read).collect();
-                chunks(tags.iter().map(|(prefix, label)| {
-                    let prefix = match prefix {
-                        'U' => 'S',
-                        'L' => 'E',
-                        other => *other,
-                    };
-                    Tag { prefix, label }
-                }))
-            }
+            Self::Bilou => chunks(tags.iter().map(|tag| {
+                let Tag { prefix, label } = Tag::lenient(tag.as_ref());
+                let prefix = match prefix {
+                    'U' => 'S',
+                    'L' => 'E',
+                    other => other,
+                };
+                Tag { prefix, label }
+            })),
             _ => lenient(tags),
         }
     }
@@ -315,23 +311,18 @@ fn prefix(tag: &str) -> Option<char> {
     (chars.next() == Some('-') && chars.next().is_some()).then_some(prefix)
 }
 
-/// Whether an entity begins by I-.
-fn begins_by_i<S: AsRef<str>>(tags: &[S]) -> bool {
-    let mut before = OUTSIDE;
-    tags.iter().map(AsRef::as_ref).any(|tag| {
-        let is_other = type_of(before) != type_of(tag);
-        before = tag;
-        prefix(tag) == Some('I') && is_other
-    })
+/// Whether a tag has no prefix, and is not `O`.
+pub(super) fn is_bare(tag: &str) -> bool {
+    tag != OUTSIDE && prefix(tag).is_none()
 }
 
-/// Whether an entity that touches none of its type begins by B-.
-fn has_needless_b<S: AsRef<str>>(tags: &[S]) -> bool {
+/// Whether a tag with this prefix begins an entity that touches none of its type.
+fn begins_by<S: AsRef<str>>(wanted: char, tags: &[S]) -> bool {
     let mut before = OUTSIDE;
     tags.iter().map(AsRef::as_ref).any(|tag| {
         let is_other = type_of(before) != type_of(tag);
         before = tag;
-        prefix(tag) == Some('B') && is_other
+        prefix(tag) == Some(wanted) && is_other
     })
 }
 
@@ -389,6 +380,9 @@ mod tests {
     fn one_file_with_a_few_faults_keeps_its_scheme() {
         let sentences = [vec!["B-PER", "I-PER", "O"], vec!["O", "I-PER"], vec!["B-LOC", "O"]];
         assert_eq!(Scheme::found(&sentences), Scheme::Iob2);
+        // A tag that lost its prefix is one more fault.
+        assert_eq!(Scheme::found(&[vec!["B-PER", "PER", "I-LOC"]]), Scheme::Iob2);
+        assert_eq!(Scheme::of_labels(&["B-PER", "I-PER", "O", "X", "[CLS]"]), Scheme::Iob2);
         let touching = [vec!["I-PER", "B-PER", "O"], vec!["O", "I-LOC", "I-LOC"]];
         assert_eq!(Scheme::found(&touching), Scheme::Iob1);
     }

@@ -127,7 +127,7 @@ impl Embedder {
             }
         }
         let are_truncated = encoded.iter().map(|text| text.is_truncated).collect();
-        Ok(Embeddings { values, dim, are_truncated })
+        Ok(Embeddings { values, dim, are_truncated, lens })
     }
 
     /// The last hidden states of the tokens of each text, special ones included: `(seq_len, d_model)` by rows, as the

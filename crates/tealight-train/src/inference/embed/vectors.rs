@@ -17,6 +17,8 @@ pub struct Embeddings {
     pub(super) dim: usize,
     /// Of each text: whether it was longer than the model reads.
     pub(super) are_truncated: Vec<bool>,
+    /// Of each text: the tokens that the model read, special ones included.
+    pub(super) lens: Vec<usize>,
 }
 
 /// A vector that is near another.
@@ -59,6 +61,16 @@ impl Embeddings {
         self.are_truncated.iter().filter(|&&is_truncated| is_truncated).count()
     }
 
+    /// Of each text, whether it was longer than the model reads.
+    pub(crate) fn are_truncated(&self) -> &[bool] {
+        &self.are_truncated
+    }
+
+    /// The number of tokens that the model read, special ones included.
+    pub fn n_tokens(&self) -> usize {
+        self.lens.iter().sum()
+    }
+
     /// The same in groups of so many texts, whose sum is that of all texts.
     pub(crate) fn divided(&self, lens: impl Iterator<Item = usize>) -> Vec<Self> {
         let (mut first, dim) = (0, self.dim);
@@ -68,7 +80,8 @@ impl Embeddings {
             Self {
                 values: self.values[texts.start * dim..texts.end * dim].to_vec(),
                 dim,
-                are_truncated: self.are_truncated[texts].to_vec(),
+                are_truncated: self.are_truncated[texts.clone()].to_vec(),
+                lens: self.lens[texts].to_vec(),
             }
         };
         lens.map(group).collect()
@@ -88,6 +101,16 @@ impl Embeddings {
             nearest.extend(cosines.iter().map(|row| highest(row, k)));
         }
         Ok(nearest)
+    }
+
+    /// The cosine of each of these vectors with the only one of `other`; 0 for a vector of zeros.
+    ///
+    /// # Errors
+    /// If that vector has another length.
+    pub fn cosines(&self, other: &Self) -> Result<Vec<f32>> {
+        let cosines = self.unit_rows()?.matmul(&other.unit_rows()?.t()?)?;
+        let cosines: Vec<f32> = cosines.flatten_all()?.to_vec1()?;
+        Ok(cosines.into_iter().map(|cosine| cosine.clamp(-1., 1.)).collect())
     }
 
     /// `(n, dim)` on the CPU, each row of length 1.
@@ -117,6 +140,7 @@ mod tests {
             values: values.to_vec(),
             dim: 2,
             are_truncated: Vec::new(),
+            lens: Vec::new(),
         };
         let others = of(&[0., 2., 5., 0., -1., 0., 3., 3., 7., 0.]);
         let found = of(&[1., 0., 0., -4.]).nearest(&others, 3).unwrap();
@@ -124,6 +148,8 @@ mod tests {
             found.iter().map(|row| row.iter().map(|one| one.index).collect()).collect();
         assert_eq!(places, [[1, 4, 3], [1, 2, 4]]);
         assert!((found[0][2].cosine - 0.5_f32.sqrt()).abs() < 1e-6, "{found:?}");
+        let cosines = others.cosines(&of(&[0., 3.])).unwrap();
+        assert!((cosines[3] - 0.5_f32.sqrt()).abs() < 1e-6 && cosines[0] == 1., "{cosines:?}");
         assert_eq!(of(&[1., 0.]).nearest(&others, 11).unwrap()[0].len(), 5);
         assert!(of(&[]).nearest(&others, 3).unwrap().is_empty());
     }

@@ -14,11 +14,11 @@ use tealight_model::models::tagger::Tagger;
 
 use super::attention_map::AttentionMap;
 use super::batches::Batching;
-use super::labels::Labels;
+use super::labels::{Labels, Score};
 use super::text_classifier::MAX_TOKENS;
 use super::text_classifier::encoder::Tokens;
 use super::text_classifier::rows::Rows;
-use super::{check_finite, likeliest, probabilities};
+use super::{best, check_finite, likeliest, probabilities};
 use crate::data::tags::scheme::{OUTSIDE, Scheme};
 use crate::data::text::tokenizer::{Frame, Placed, Tokenizer};
 use crate::error::{Error, Result};
@@ -66,6 +66,15 @@ pub struct Answer {
     pub words: Vec<WordTag>,
     /// Pieces in which it was read.
     pub n_pieces: usize,
+}
+
+/// A token of a text with its likeliest tags.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenTags {
+    /// Its characters in the text, without the space before it.
+    pub characters: Range<usize>,
+    /// The likeliest first.
+    pub tags: Vec<Score>,
 }
 
 /// A tagger with what reads its texts and names its outputs.
@@ -270,6 +279,33 @@ impl WordTagger<'_> {
             (unit.clone(), WordTag { tag, score: row[class] })
         };
         read.units.iter().map(word).collect()
+    }
+
+    /// The `k` likeliest tags of each token of a text.
+    ///
+    /// # Errors
+    /// If the scores of the model are not finite.
+    pub(crate) fn tags_of_tokens(&self, text: &str, k: usize) -> Result<Vec<TokenTags>> {
+        let read = self.read(&Input::Text(text.to_owned()), None)?;
+        let rows = self.probabilities(&self.rows(&read))?;
+        let of_piece = |(piece, rows): (&Piece, _)| -> Vec<Token<'_>> {
+            self.tokens(&read, piece, rows, piece.owned.clone()).collect()
+        };
+        let rows = rows.iter().map(Vec::as_slice);
+        let tokens = read.pieces.iter().zip(rows).flat_map(of_piece);
+        let names = self.labels.names();
+        let classes: Vec<u32> = (0..names.len() as u32).collect();
+        let tags = |Token { placed, probabilities, .. }: Token<'_>| {
+            let score = |class: u32| probabilities[class as usize];
+            let tag = |class: u32| Score {
+                label: names[class as usize].clone(),
+                score: score(class),
+                accepted: None,
+            };
+            let tags = best(&classes, k, score).into_iter().map(tag).collect();
+            TokenTags { characters: placed.start..placed.end, tags }
+        };
+        Ok(tokens.map(tags).collect())
     }
 
     /// The attention maps of the first piece of a text.

@@ -1,7 +1,7 @@
 //! What a tagger tags: the words of a text, each with its tokens.
 //!
-//! A word is what the tokenizer splits a text into before it splits words into tokens. Scripts that are written without
-//! spaces have no such words: there, each token is one.
+//! A word is what the tokenizer splits a text into before it splits words into tokens, and never goes on behind a blank.
+//! Scripts that are written without spaces have no such words: there, each token is one. Blanks are no words.
 
 use std::ops::Range;
 
@@ -26,6 +26,7 @@ pub(crate) fn units_of_text(text: &str, placed: &[Placed]) -> Vec<Unit> {
             // Several tokens may be bytes of one character.
             let is_same_character = token.start < unit.chars.end;
             let is_word = before.word == token.word
+                && !has_blank_between(&chars, before, token)
                 && !is_unspaced(&chars, before)
                 && !is_unspaced(&chars, token);
             is_same_character || is_word
@@ -42,7 +43,18 @@ pub(crate) fn units_of_text(text: &str, placed: &[Placed]) -> Vec<Unit> {
     for unit in &mut units {
         unit.chars = trimmed(&chars, unit.chars.clone());
     }
+    units.retain(|unit| {
+        !chars[unit.chars.clone()].iter().all(|c| c.is_whitespace()) || unit.chars.is_empty()
+    });
     units
+}
+
+/// Whether a blank stands between two tokens: at the end of the first, behind it, or at the start of the second.
+/// Tokenizers that do not split texts into words, such as one of characters, have tokens of blanks.
+fn has_blank_between(chars: &[char], before: &Placed, token: &Placed) -> bool {
+    let (last, first) = (before.end.saturating_sub(1), token.start);
+    let between = chars.get(last.max(before.start)..=first).unwrap_or_default();
+    between.iter().any(|c| c.is_whitespace())
 }
 
 /// `n` words, given one by one, with these tokens.

@@ -5,7 +5,7 @@ pub(crate) mod rows;
 
 use std::borrow::Cow;
 
-use candle_core::Device;
+use candle_core::{Device, Tensor};
 use tealight_model::Mode;
 use tealight_model::models::classifier::Classifier;
 
@@ -47,22 +47,40 @@ impl TextClassifier<'_> {
     /// # Errors
     /// If a text is empty, or if the scores of the model are not finite.
     pub(crate) fn classify(&self, texts: &[Text]) -> Result<Vec<Classified>> {
+        let scores = self.of_each(texts, |rows| self.scores(rows))?;
+        Ok(scores.iter().map(|scores| Classified::new(self.labels, scores)).collect())
+    }
+
+    /// The outputs of the model for texts, in their order.
+    ///
+    /// # Errors
+    /// As [`Self::classify`].
+    pub(crate) fn logits(&self, texts: &[Text]) -> Result<Vec<Vec<f64>>> {
+        self.of_each(texts, |rows| values(&self.outputs(rows)?))
+    }
+
+    /// What `compute` gives for each text, in batches, checked to be finite.
+    fn of_each(
+        &self,
+        texts: &[Text],
+        compute: impl Fn(&[&Tokens]) -> Result<Vec<Vec<f64>>>,
+    ) -> Result<Vec<Vec<f64>>> {
         let tokens = texts.iter().map(|text| self.tokens(text)).collect::<Result<Vec<_>>>()?;
         let lens: Vec<usize> = tokens.iter().map(|text| text.ids.len()).collect();
         let batching = match self.required_len {
             Some(_) => Batching::OneByOne,
             None => Batching::OneLength { max_positions: MAX_TOKENS },
         };
-        let mut classified = vec![None; texts.len()];
+        let mut computed = vec![Vec::new(); texts.len()];
         for batch in batching.batches(&lens) {
             let rows: Vec<_> = batch.iter().map(|&at| &tokens[at]).collect();
-            let scores = self.scores(&rows)?;
-            check_finite(scores.iter().flatten())?;
-            for (at, scores) in batch.into_iter().zip(scores) {
-                classified[at] = Some(Classified::new(self.labels, &scores));
+            let of_rows = compute(&rows)?;
+            check_finite(of_rows.iter().flatten())?;
+            for (at, one) in batch.into_iter().zip(of_rows) {
+                computed[at] = one;
             }
         }
-        Ok(classified.into_iter().flatten().collect())
+        Ok(computed)
     }
 
     /// The tokens of a text that a user gives.
@@ -76,8 +94,7 @@ impl TextClassifier<'_> {
 
     /// The scores of the outputs for each text: probabilities, or numbers of a regression.
     pub(crate) fn scores(&self, tokens: &[&Tokens]) -> Result<Vec<Vec<f64>>> {
-        let rows = self.rows(tokens)?;
-        let logits = self.model.forward(&rows.input(), &rows.mask, Mode::Eval)?;
+        let logits = self.outputs(tokens)?;
         let sigmoid = |x: f64| 1. / (1. + (-x).exp());
         Ok(match self.labels.objective() {
             Objective::Classes => probabilities(&logits)?,
@@ -87,6 +104,12 @@ impl TextClassifier<'_> {
             }
             Objective::Regression => values(&logits)?,
         })
+    }
+
+    /// `(n, n_outputs)`
+    fn outputs(&self, tokens: &[&Tokens]) -> Result<Tensor> {
+        let rows = self.rows(tokens)?;
+        Ok(self.model.forward(&rows.input(), &rows.mask, Mode::Eval)?)
     }
 
     /// The attention maps of a text.

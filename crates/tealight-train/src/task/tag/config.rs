@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use tealight_model::{ModelSpec, SpecRecord, names};
+use tealight_model::{ModelSpec, Outputs, SpecRecord, names};
 
 use super::remarks::remarks;
 use crate::checks::{at_most, check};
@@ -209,6 +209,11 @@ impl TaskSettings for Config {
         format!("tealight tag {} \"…\"", run.display())
     }
 
+    /// The first token is a special one, which has no tag.
+    fn outputs(&self) -> Option<Outputs> {
+        Some(Outputs::AfterFirst)
+    }
+
     fn pipeline(&self) -> Option<&'static str> {
         Some("token-classification")
     }
@@ -227,7 +232,7 @@ impl TaskSettings for Config {
             return Ok(Vec::new());
         }
         let read = read(PATH, &self.data.path, &self.wanted(), self.data.scheme)?;
-        let remarks = remarks(&read.all, &[], read.scheme);
+        let remarks = remarks([(&read.all, read.scheme), (&[], None)]);
         Ok(read.notes.into_iter().chain(remarks).collect())
     }
 }

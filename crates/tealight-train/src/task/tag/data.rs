@@ -97,8 +97,15 @@ struct Splits {
     validation: Vec<Sentence>,
     /// The entities of the best possible tagger for the latter; empty if they are not drawn.
     best: Vec<Vec<Entity>>,
-    /// The scheme of the file.
-    scheme: Option<Scheme>,
+    /// The schemes of their files.
+    schemes: [Option<Scheme>; 2],
+}
+
+impl Splits {
+    /// Sentences of both splits, each with its scheme.
+    fn both(&self) -> [(&[Sentence], Option<Scheme>); 2] {
+        [(&self.train, self.schemes[0]), (&self.validation, self.schemes[1])]
+    }
 }
 
 impl Data {
@@ -110,19 +117,14 @@ impl Data {
         kept: Option<&Path>,
     ) -> Result<Self> {
         let (splits, files, mut notes) = splits(config, seed)?;
-        notes.extend(remarks(&splits.train, &splits.validation, splits.scheme));
-        let scheme = config.scheme.unwrap_or(match splits.scheme {
+        notes.extend(remarks(splits.both()));
+        let of_file = match splits.schemes[0] {
             Some(Scheme::None) => Scheme::None,
             _ => Scheme::Iob2,
-        });
-        if let (Some(Scheme::None), true) = (splits.scheme, scheme != Scheme::None) {
-            let message = format!(
-                "`task.scheme` marks the ends of entities, and the tags of `{}` have no prefixes: `task.scheme` = \"none\" \
-                 learns them as they are",
-                config.data.path.display()
-            );
-            return Err(Error::config(["task.scheme", PATH], message));
-        }
+        };
+        let of_labels = config.labels.as_ref().map(|labels| Scheme::of_labels(labels));
+        let scheme = config.scheme.or(of_labels).unwrap_or(of_file);
+        check_prefixes(config, splits.schemes[0], scheme)?;
         let build = Build { config, scheme, seq_len, kept, labels: None };
         build.data(splits, files, notes)
     }
@@ -141,9 +143,11 @@ impl Data {
         let Sentences { all, scheme, notes } = read(PATH, path, &wanted, config.data.scheme)?;
         let files = vec![data_file(PATH, path, &all)];
         // The baselines, which learn from the training sentences, learn from these.
-        let splits = Splits { train: all.clone(), validation: all, best: Vec::new(), scheme };
-        let learnt =
-            labels.as_ref().map_or(Scheme::Iob2, |labels| Scheme::of_labels(labels.names()));
+        let schemes = [scheme; 2];
+        let splits = Splits { train: all.clone(), validation: all, best: Vec::new(), schemes };
+        let of_labels = labels.as_ref().map(|labels| Scheme::of_labels(labels.names()));
+        let learnt = config.scheme.or(of_labels).unwrap_or(Scheme::Iob2);
+        check_prefixes(config, scheme, learnt)?;
         let build = Build { config, scheme: learnt, seq_len, kept, labels };
         build.data(splits, files, notes)
     }
@@ -161,6 +165,20 @@ impl Data {
     }
 }
 
+/// # Errors
+/// If tags without prefixes should be learnt in a scheme that has them: they do not say where entities begin.
+fn check_prefixes(config: &Config, given: Option<Scheme>, learnt: Scheme) -> Result<()> {
+    if given != Some(Scheme::None) || learnt == Scheme::None {
+        return Ok(());
+    }
+    let message = format!(
+        "the tags that are learnt mark the ends of entities, and the tags of `{}` have no prefixes: `task.scheme` = \"none\" \
+         learns them as they are",
+        config.data.path.display()
+    );
+    Err(Error::config(["task.scheme", PATH], message))
+}
+
 /// The sentences of both splits, the files that they are from, and what a user should know about these.
 fn splits(config: &Config, seed: u64) -> Result<(Splits, Vec<DataFile>, Vec<String>)> {
     let DataConfig { path, generated, n_generated, validation_path, .. } = &config.data;
@@ -168,42 +186,42 @@ fn splits(config: &Config, seed: u64) -> Result<(Splits, Vec<DataFile>, Vec<Stri
         let train = Visits::new(seed, false, *n_generated).sentences;
         let Visits { sentences, best } = Visits::new(seed, true, n_generated / 5);
         let (train, validation) = (train.all, sentences.all);
-        let splits = Splits { train, validation, best, scheme: sentences.scheme };
+        let splits = Splits { train, validation, best, schemes: [sentences.scheme; 2] };
         return Ok((splits, Vec::new(), Vec::new()));
     }
     let read_as = |key, path: &Path| read(key, path, &config.wanted(), config.data.scheme);
     let Sentences { all, scheme, mut notes } = read_as(PATH, path)?;
     let mut files = vec![data_file(PATH, path, &all)];
-    let (train, validation) = match validation_path {
-        Some(other) => {
-            let canonical = |path: &Path| path.canonicalize().map_err(Error::io("find", path));
-            if other.exists() && canonical(path)? == canonical(other)? {
-                let message =
-                    format!("`{VALIDATION_PATH}` is the file of `{PATH}`: it must be another");
-                return Err(Error::config([VALIDATION_PATH, PATH], message));
-            }
-            let held_out = read_as(VALIDATION_PATH, other)?;
-            if let (Some(one), Some(other)) = (scheme, held_out.scheme)
-                && (one == Scheme::None) != (other == Scheme::None)
-            {
-                let message = format!(
-                    "the tags of `{VALIDATION_PATH}` and of `{PATH}` differ: those of one file have prefixes"
-                );
-                return Err(Error::config([VALIDATION_PATH, PATH], message));
-            }
-            files.push(data_file(VALIDATION_PATH, other, &held_out.all));
-            notes.extend(held_out.notes);
-            (all, held_out.all)
-        }
-        None => split(config.data.validation, all, seed)?,
+    let Some(other) = validation_path else {
+        let (train, validation) = split(config.data.validation, all, seed)?;
+        let splits = Splits { train, validation, best: Vec::new(), schemes: [scheme; 2] };
+        return Ok((splits, files, notes));
     };
-    Ok((Splits { train, validation, best: Vec::new(), scheme }, files, notes))
+    let canonical = |path: &Path| path.canonicalize().map_err(Error::io("find", path));
+    if other.exists() && canonical(path)? == canonical(other)? {
+        let message = format!("`{VALIDATION_PATH}` is the file of `{PATH}`: it must be another");
+        return Err(Error::config([VALIDATION_PATH, PATH], message));
+    }
+    let held_out = read_as(VALIDATION_PATH, other)?;
+    let schemes = [scheme, held_out.scheme];
+    if let [Some(one), Some(other)] = schemes
+        && (one == Scheme::None) != (other == Scheme::None)
+    {
+        let message = format!(
+            "the tags of `{VALIDATION_PATH}` and of `{PATH}` differ: those of one file have prefixes"
+        );
+        return Err(Error::config([VALIDATION_PATH, PATH], message));
+    }
+    files.push(data_file(VALIDATION_PATH, other, &held_out.all));
+    notes.extend(held_out.notes);
+    let splits = Splits { train: all, validation: held_out.all, best: Vec::new(), schemes };
+    Ok((splits, files, notes))
 }
 
 /// Holds out a share of the documents, by a hash of their text; equal ones are on one side.
 fn split(share: f64, all: Vec<Sentence>, seed: u64) -> Result<(Vec<Sentence>, Vec<Sentence>)> {
     let stream = Stream::new(seed, Purpose::Data).fork_name("tag");
-    // Without marks of documents, all sentences of a file are one.
+    // A file without marks of documents is one document: then its sentences are divided.
     let has_documents = all.first().map(|one| one.document) != all.last().map(|one| one.document);
     let n = all.len();
     let mut places: BTreeMap<usize, Stream> = BTreeMap::new();
@@ -247,17 +265,19 @@ impl Build<'_> {
     ) -> Result<Data> {
         let Self { config, scheme, seq_len, kept, .. } = self;
         let texts = splits.train.iter().map(|one| Ok(one.text()));
-        let tokenizer =
-            kept_or_trained(kept, &config.tokenizer, || Ok(texts))?.with_prefix_space()?;
+        let tokenizer = kept_or_trained(kept, &config.tokenizer, || Ok(texts))?;
+        // A trained model reads words as its folder says.
+        let tokenizer = if kept.is_some() { tokenizer } else { tokenizer.with_prefix_space()? };
         files.push(tokenizer_file(&tokenizer)?);
-        let encode = |sentences: &[Sentence]| -> Result<Vec<Encoded>> {
+        let encode = |(sentences, given): (&[Sentence], _)| -> Result<Vec<Encoded>> {
             let encoded = sentences.par_iter().map(|one| {
-                encoded(one, &tokenizer, [splits.scheme, Some(scheme)])
+                encoded(one, &tokenizer, given, scheme)
                     .map_err(|error| one.origin.error(error.to_string()))
             });
             encoded.collect::<Vec<_>>().into_iter().collect()
         };
-        let (train, held_out) = (encode(&splits.train)?, encode(&splits.validation)?);
+        let [train, held_out] = splits.both().map(encode);
+        let (train, held_out) = (train?, held_out?);
         remarks.extend(of_words(train.iter().chain(&held_out)));
         let given = train.iter().flat_map(|one| one.tags.iter().map(String::as_str));
         let labels = match (self.labels, &config.labels) {
@@ -276,6 +296,7 @@ impl Build<'_> {
             check_types(&labels, sentences, encoded)?;
         }
         let classes = labels.by_name();
+        remarks.extend(without_loss(&train, &classes));
         let frame = tokenizer.frame()?;
         let rows = Rows {
             config,
@@ -333,13 +354,14 @@ impl Build<'_> {
     }
 }
 
-/// A sentence as tokens, whose tags are converted from the first scheme to the second.
+/// A sentence as tokens, whose tags are converted `from` the scheme of the file, if they have one, `to` that which is
+/// learnt.
 fn encoded(
     sentence: &Sentence,
     tokenizer: &Tokenizer,
-    [from, to]: [Option<Scheme>; 2],
+    from: Option<Scheme>,
+    to: Scheme,
 ) -> Result<Encoded> {
-    let to = to.unwrap_or(Scheme::Iob2);
     match &sentence.content {
         Content::Words { words, tags } => {
             let placed = tokenizer.placed_words(words)?;
@@ -444,12 +466,43 @@ fn check_types(labels: &Labels, sentences: &[Sentence], encoded: &[Encoded]) -> 
     Ok(())
 }
 
+/// The file with the fingerprint of its words and tags, or texts and entities, each behind its length.
 fn data_file(key: &str, path: &Path, sentences: &[Sentence]) -> DataFile {
+    let number = |n: usize| (n as u64).to_le_bytes();
     let mut bytes = Vec::new();
-    for sentence in sentences {
-        bytes.extend_from_slice(format!("{:?}\0", sentence.content).as_bytes());
+    let mut add = |text: &str| {
+        bytes.extend_from_slice(&number(text.len()));
+        bytes.extend_from_slice(text.as_bytes());
+    };
+    for Sentence { content, .. } in sentences {
+        match content {
+            Content::Words { words, tags } => {
+                add(&format!("{} words", words.len()));
+                words.iter().chain(tags).for_each(|text| add(text));
+            }
+            Content::Text { text, entities } => {
+                add(&format!("{} entities", entities.len()));
+                add(text);
+                for Entity { label, start, end } in entities {
+                    add(label);
+                    add(&format!("{start}-{end}"));
+                }
+            }
+        }
     }
     DataFile::new(key, path, fnv_1a(bytes))
+}
+
+/// How many words have a tag that the model does not have, such as `B-PER` where its labels have `I-PER` alone.
+fn without_loss(train: &[Encoded], classes: &BTreeMap<&str, u32>) -> Option<String> {
+    let tags = train.iter().flat_map(|one| &one.tags);
+    let unknown: Vec<&String> = tags.filter(|tag| !classes.contains_key(tag.as_str())).collect();
+    let first = unknown.first()?;
+    let n = thousands(unknown.len() as u64);
+    Some(format!(
+        "words with a tag that `task.labels` does not have, such as \"{}\": {n}. They have no loss",
+        first.escape_debug()
+    ))
 }
 
 /// Words without a token, and entities whose ends are within a word.
@@ -460,11 +513,21 @@ fn of_words<'a>(encoded: impl Iterator<Item = &'a Encoded>) -> Vec<String> {
         n_rounded += one.n_rounded;
         n_lost += one.n_lost;
     }
-    let told = |n: usize, what: &str| (n > 0).then(|| format!("{} {what}", thousands(n as u64)));
+    let told = |what: &str, n: usize, then: &str| {
+        (n > 0).then(|| format!("{what}: {}. {then}", thousands(n as u64)))
+    };
     [
-        told(n_without, "words have no token; they are predicted to be outside of all entities"),
-        told(n_rounded, "entities begin or end within a word; they are rounded to whole words"),
-        told(n_lost, "entities have no word of their own, and are left out"),
+        told(
+            "words without a token",
+            n_without,
+            "They are predicted to be outside of all entities",
+        ),
+        told(
+            "entities that begin or end within a word",
+            n_rounded,
+            "They are rounded to whole words",
+        ),
+        told("entities without a word of their own", n_lost, "They are left out"),
     ]
     .into_iter()
     .flatten()

@@ -6,20 +6,25 @@ use crate::data::tags::scheme::{Entity, Scheme};
 use crate::data::tags::{Content, Sentence};
 use crate::task::table::thousands;
 
+/// Sentences with the scheme of their tags.
+type Split<'a> = (&'a [Sentence], Option<Scheme>);
+
 /// Remarks on the sentences of both splits, a line each; the second may be empty.
-pub(super) fn remarks(
-    train: &[Sentence],
-    validation: &[Sentence],
-    scheme: Option<Scheme>,
-) -> Vec<String> {
+pub(super) fn remarks(splits: [Split<'_>; 2]) -> Vec<String> {
     let mut types: BTreeMap<String, u64> = BTreeMap::new();
     let mut n_odd = 0;
-    for sentence in train.iter().chain(validation) {
+    for (sentence, scheme) in splits
+        .iter()
+        .flat_map(|&(sentences, scheme)| sentences.iter().map(move |one| (one, scheme)))
+    {
         let entities = match &sentence.content {
             Content::Words { tags, .. } => {
                 let scheme = scheme.unwrap_or(Scheme::Iob2);
                 let entities = scheme.entities(tags);
-                n_odd += u64::from(scheme.strict(tags).is_ok_and(|strict| strict != entities));
+                // Where IOB1 has faults, the strict reading drops entities that are none.
+                let is_odd = scheme != Scheme::Iob1
+                    && scheme.strict(tags).is_ok_and(|strict| strict != entities);
+                n_odd += u64::from(is_odd);
                 entities
             }
             Content::Text { entities, .. } => entities.clone(),
@@ -28,6 +33,7 @@ pub(super) fn remarks(
             *types.entry(label).or_default() += 1;
         }
     }
+    let [(train, scheme), (validation, _)] = splits;
     let mut by_count: Vec<_> = types.into_iter().collect();
     by_count.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     let listed: Vec<_> = by_count
@@ -36,12 +42,10 @@ pub(super) fn remarks(
         .collect();
     let what = if scheme == Some(Scheme::None) { "tags" } else { "entities" };
     let counts = (!listed.is_empty()).then(|| format!("{what}: {}", listed.join(", ")));
-    // Where IOB1 has faults, the strict reading drops entities that are none.
-    let is_odd = n_odd > 0 && scheme != Some(Scheme::Iob1);
-    let odd = is_odd.then(|| {
+    let odd = (n_odd > 0).then(|| {
         format!(
-            "{} sentences have tags that their scheme does not allow, such as an entity that does not begin; they are read as \
-             conlleval reads them",
+            "sentences with tags that their scheme does not allow, such as an entity that does not begin: {}. They are read \
+             as conlleval reads them",
             thousands(n_odd)
         )
     });
@@ -59,11 +63,11 @@ fn repeated(train: &[Sentence], validation: &[Sentence]) -> Vec<String> {
     let n_unlike = texts.values().filter(is_unlike).count();
     let trained: BTreeSet<String> = train.iter().map(Sentence::text).collect();
     let n_both = validation.iter().filter(|one| trained.contains(&one.text())).count();
-    let told = |n: usize, what: &str| (n > 0).then(|| format!("{} {what}", thousands(n as u64)));
+    let told = |what: &str, n: usize| (n > 0).then(|| format!("{what}: {}", thousands(n as u64)));
     [
-        told(n_repeated, "sentences occur more than once"),
-        told(n_unlike, "of them with unlike tags"),
-        told(n_both, "held-out sentences are trained on, too"),
+        told("sentences that occur more than once", n_repeated),
+        told("sentences that occur with different tags", n_unlike),
+        told("held-out sentences that are trained on, too", n_both),
     ]
     .into_iter()
     .flatten()

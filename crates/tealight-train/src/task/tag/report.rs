@@ -94,7 +94,7 @@ pub(super) fn tally(data: &Data, predicted: &[Vec<String>]) -> Tally {
     Tally::new(data.scheme, both.map(|(one, predicted)| (&one.tags[..], &predicted[..])))
 }
 
-/// A line for the user, if a model with these `metrics` finds no entity.
+/// A line for the user, if a model with these `metrics` is no better than the most frequent tag.
 pub(super) fn remark(task: &Tag, metrics: &BTreeMap<String, f64>) -> Option<String> {
     let f1 = *metrics.get("f1")?;
     let majority = tags_by(&task.data, |_| usual(&task.data));

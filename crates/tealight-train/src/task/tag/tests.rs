@@ -7,7 +7,7 @@ use tealight_model::ModelConfig;
 use super::data::{Data, Target};
 use super::*;
 use crate::data::tags::scheme::Scheme;
-use crate::data::text::tokenizer::{FileConfig, TokenizerConfig};
+use crate::data::text::tokenizer::{CharConfig, FileConfig, TokenizerConfig};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/models").join(name)
@@ -108,11 +108,7 @@ fn long_sentences_are_read_in_pieces_and_every_word_is_scored() {
     assert_eq!(words, (0..n_words).collect::<Vec<_>>());
     assert!(data.train.iter().chain(&data.validation).all(|row| row.ids.len() <= 8));
     // Right tags for each word give the best scores.
-    let mut classes = Vec::new();
-    for row in &data.validation {
-        classes.extend(row.targets.iter().map(|one| one.class as f64));
-    }
-    let scores = task.score(&classes).means();
+    let scores = task.score(&right(&task)).means();
     assert_eq!((scores["f1"], scores["strict_f1"], scores["accuracy"]), (1., 1., 1.));
 }
 
@@ -134,8 +130,64 @@ fn entities_by_characters_become_words_and_those_within_a_word_are_counted() {
         .collect();
     assert!(!all.is_empty());
     let notes = task.notes().join("\n");
-    assert!(notes.contains("1 entities begin or end within a word"), "{notes}");
+    assert!(notes.contains("entities that begin or end within a word: 1"), "{notes}");
     assert!(notes.contains("entities: \"LOC\" 3, \"PER\" 2"), "{notes}");
+}
+
+/// The predicted classes of a tagger that is always right, in the order of rows and targets.
+fn right(task: &Tag) -> Vec<f64> {
+    let targets = task.data.validation.iter().flat_map(|row| &row.targets);
+    targets.map(|one| one.class as f64).collect()
+}
+
+#[test]
+fn each_file_has_a_scheme_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let held_out = directory.path().join("dev.conll");
+    std::fs::write(&held_out, "Rome U-LOC\n. O\n\nAnna B-PER\nMüller L-PER\nsleeps O\n").unwrap();
+    let path = held_out.clone();
+    let task = task(NAMES, "a.conll", move |config| config.data.validation_path = Some(path));
+    let task = task.unwrap();
+    let tags: Vec<_> = task.data.held_out.iter().map(|one| one.tags.join(" ")).collect();
+    assert_eq!(tags, ["B-LOC O", "B-PER I-PER O"]);
+    let scores = task.score(&right(&task)).means();
+    assert_eq!((scores["f1"], scores["strict_f1"], scores["accuracy"]), (1., 1., 1.));
+}
+
+#[test]
+fn the_scheme_is_that_of_the_labels_and_tags_without_a_label_are_counted() {
+    let io = ["O", "I-PER", "I-LOC"].map(str::to_owned).to_vec();
+    let learnt = |labels: &[String], scheme| {
+        let labels = Some(labels.to_vec());
+        task(NAMES, "a.conll", |config| (config.labels, config.scheme) = (labels, scheme)).unwrap()
+    };
+    let of_labels = learnt(&io, None);
+    let notes = of_labels.notes().join("\n");
+    assert_eq!(of_labels.data.scheme, Scheme::Iob1);
+    assert!(!notes.contains("They have no loss"), "{notes}");
+    let notes = learnt(&io, Some(Scheme::Iob2)).notes().join("\n");
+    assert!(notes.contains("`task.labels` does not have, such as \"B-"), "{notes}");
+}
+
+/// Such a tokenizer splits no texts into words.
+#[test]
+fn words_of_a_tokenizer_of_characters_end_at_blanks() {
+    let line = |name: &str| {
+        format!(
+            r#"{{"text":"{name} met  Omar in Oslo","entities":[[0,4,"PER"],[10,14,"PER"],[18,22,"LOC"]]}}"#
+        )
+    };
+    let text = ["Anna", "Mary", "Eric", "Vera", "Otto"].map(line).join("\n");
+    let task = task(&text, "a.jsonl", |config| {
+        config.seq_len = 32;
+        config.tokenizer = TokenizerConfig::Char(CharConfig::default());
+        config.data.validation = 0.5;
+    });
+    let task = task.unwrap();
+    let words: Vec<&String> = task.data.held_out.iter().flat_map(|one| &one.words).collect();
+    assert!(words.iter().all(|word| !word.is_empty() && !word.contains(' ')), "{words:?}");
+    assert!(!task.notes().join("\n").contains("within a word"), "{:?}", task.notes());
+    assert_eq!(task.score(&right(&task)).means()["f1"], 1.);
 }
 
 #[test]

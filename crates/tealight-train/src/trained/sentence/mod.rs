@@ -11,6 +11,7 @@
 //! What these files ask for is done or refused by name. Keys and their meaning are those of sentence-transformers 2
 //! to 6; `2_Dense` and other modules with parameters are refused.
 
+pub(crate) mod activation;
 pub(crate) mod pooling;
 
 use std::collections::BTreeMap;
@@ -45,7 +46,7 @@ pub(crate) const POOLING: &str = "1_Pooling";
 pub struct SentenceSettings {
     /// The settings, with the prompt that the folder applies by default.
     pub settings: Settings,
-    /// All prompts that are not empty, by name.
+    /// All prompts by name; some are empty.
     pub prompts: BTreeMap<String, String>,
     /// The name of the default prompt.
     pub default_prompt: Option<String>,
@@ -239,8 +240,8 @@ impl SentenceSettings {
             let rule = format!("`default_prompt_name` = \"{name}\" is not one of its `prompts`");
             return Err(Error::unusable(&path, &rule));
         }
-        let prompts = prompts.into_iter().filter_map(|(name, prompt)| Some((name, prompt?)));
-        self.prompts = prompts.filter(|(_, prompt)| !prompt.is_empty()).collect();
+        self.prompts =
+            prompts.into_iter().filter_map(|(name, prompt)| Some((name, prompt?))).collect();
         self.default_prompt = default_prompt_name.filter(|name| self.prompts.contains_key(name));
         self.settings.prompt = self
             .default_prompt

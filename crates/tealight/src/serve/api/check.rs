@@ -3,6 +3,7 @@
 use tealight_model::generation::{Sampling, Strategy};
 use tealight_ops::rng::{Purpose, Stream};
 use tealight_train::inference::continuation::Settings;
+use tealight_train::inference::text_classifier::Text;
 
 use crate::args::serve::{MAX_STOP, MAX_STOPS, MAX_TEXT, MAX_TEXTS, MAX_TOKENS};
 use crate::serve::fault::Fault;
@@ -21,6 +22,13 @@ pub(super) fn texts<'a>(texts: impl ExactSizeIterator<Item = &'a str>) -> Result
         }
     }
     Ok(())
+}
+
+/// Checks the number of texts and pairs, and the length of each text.
+pub(super) fn pairs(pairs: &[Text]) -> Result<(), Fault> {
+    texts(pairs.iter().map(|text| text.text.as_str()))?;
+    let others: Vec<&str> = pairs.iter().filter_map(|text| text.text_pair.as_deref()).collect();
+    if others.is_empty() { Ok(()) } else { texts(others.into_iter()) }
 }
 
 /// Checks that the value of `key` is 1 to `max`.

@@ -1,4 +1,4 @@
-//! What the playground asks: tokens, attention, continuations with probabilities, forecasts.
+//! What the playground asks: tokens, their tags, attention, continuations with probabilities, forecasts.
 
 use std::ops::{ControlFlow, Range};
 
@@ -13,10 +13,12 @@ use tealight_model::generation::Sampling;
 use tealight_train::inference::attention_map::{AttentionMap, SequenceMaps};
 use tealight_train::inference::continuation::Settings;
 use tealight_train::inference::forecast::Decoding;
+use tealight_train::inference::tagger::TokenTags;
 use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::attention_maps::AttentionMaps;
 use tealight_train::pipelines::forecast::{self, Answer, Request};
 use tealight_train::pipelines::text_generation::TextGeneration;
+use tealight_train::pipelines::token_classification::TokenClassification;
 use tealight_train::weather::{format, parse};
 use tokio::sync::mpsc::{self, Sender};
 
@@ -30,7 +32,7 @@ use crate::serve::http::security::check_site;
 use crate::serve::limits::{MAX_ATTENDED, MAX_DAYS, MAX_MAP_NUMBERS};
 use crate::serve::models::loaded::Loaded;
 
-/// The tokens in place of each token of a continuation.
+/// The tokens in place of each token of a continuation, and the tags of each token of a text.
 const N_BEST: usize = 5;
 
 /// `GET /models/NAME`: what the model is. It is loaded for that, which no picture in a page of a stranger may cause.
@@ -73,6 +75,24 @@ pub(in crate::serve) async fn tokens(
         Ok(tokenizer.spans(&text)?.into_iter().map(token).collect::<Value>().to_string())
     });
     Ok(written(tokens.await?))
+}
+
+/// `POST /models/NAME/tags`: the tokens of a text with their likeliest tags, in places of characters.
+pub(in crate::serve) async fn tags(
+    State(app): State<Shared>,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Response, Fault> {
+    let text = one_text(body).await?;
+    let worker = app.catalogue.worker(&name).await?;
+    let tags = worker.run(move |model| {
+        let tokens = model.pipeline::<TokenClassification>()?.tags_of_tokens(&text, N_BEST)?;
+        let token = |TokenTags { characters: Range { start, end }, tags }| {
+            json!({ "start": start, "end": end, "tags": tags })
+        };
+        Ok(tokens.into_iter().map(token).collect::<Value>().to_string())
+    });
+    Ok(written(tags.await?))
 }
 
 /// A range of bytes as JavaScript counts, in units of UTF-16. A range within a character is widened to it.

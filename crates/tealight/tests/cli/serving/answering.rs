@@ -1,5 +1,7 @@
 //! The API gives what the commands give.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::client::Server;
@@ -60,6 +62,18 @@ fn words_are_tagged_as_by_the_command() -> Result {
     let simple = server.ask("/models/bert_ner", &json!({ "inputs": text }))?;
     let list = server.ask("/models/bert_ner", &json!({ "inputs": [text] }))?;
     assert_near(&list, &json!([simple]));
+
+    let tokens = server.ask("/models/bert_ner/tags", &json!({ "text": text }))?;
+    let args = ["tag", &model, text, "--strategy", "none", "--ignore", "", "--json"];
+    let likeliest = folder.json(&args)?;
+    let likeliest = likeliest.as_array().ok_or("tokens")?;
+    assert_eq!(tokens.as_array().map(Vec::len), Some(likeliest.len()));
+    for (at, one) in likeliest.iter().enumerate() {
+        let tag = json!({ "label": one["entity"], "score": one["score"] });
+        assert_near(&tokens[at]["tags"][0], &tag);
+        assert_eq!([&tokens[at]["start"], &tokens[at]["end"]], [&one["start"], &one["end"]]);
+        assert!(tokens[at]["tags"].as_array().is_some_and(|tags| tags.len() > 1), "{tokens}");
+    }
     Ok(())
 }
 
@@ -93,6 +107,158 @@ fn texts_are_classified_and_embedded_as_by_the_commands() -> Result {
     answer.assert_refused(400, "is one of the task \"fill-mask\"");
     let answer = server.post("/", &json!({ "inputs": "a" }))?;
     answer.assert_refused(400, "there are 2 models");
+    Ok(())
+}
+
+/// The length of the vector of numbers.
+fn norm(vector: &[f32]) -> f32 {
+    vector.iter().map(|value| value * value).sum::<f32>().sqrt()
+}
+
+fn numbers(value: &Value) -> Vec<f32> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_f64).map(|it| it as f32).collect()
+}
+
+/// The routes of text-embeddings-inference and of OpenAI, whose clients find the same vectors.
+#[test]
+fn texts_are_embedded_and_compared_as_clients_of_other_servers_ask() -> Result {
+    let (folder, bert) = (Folder::new()?, golden_model("bert"));
+    let server = Server::start(&folder, &[&bert])?;
+    let text = "the rain is here";
+    let command = folder.succeed(&["embed", &bert, text, "--normalize", "--json"])?.stdout;
+    let command: Value = serde_json::from_str(&command)?;
+    let expected = json!([command["embedding"]]);
+    for path in ["/embed", "/models/bert/embed"] {
+        assert_near(&server.ask(path, &json!({ "inputs": text }))?, &expected);
+    }
+    let raw = server.ask("/embed", &json!({ "inputs": [text], "normalize": false }))?;
+    let short = server.ask("/embed", &json!({ "inputs": [text], "dimensions": 5 }))?;
+    assert!((norm(&numbers(&raw[0])) - 1.).abs() > 0.1, "{raw}");
+    let first = &numbers(&raw[0])[..5];
+    for (a, b) in numbers(&short[0]).iter().zip(first) {
+        assert!((a - b / norm(first)).abs() < 1e-5, "{short}, {raw}");
+    }
+
+    let body = json!({ "model": "bert", "input": [text, "a king"], "user": "me" });
+    let floats = server.ask("/v1/embeddings", &body)?;
+    assert_eq!([&floats["object"], &floats["data"][1]["index"]], [&json!("list"), &json!(1)]);
+    assert_near(&floats["data"][0]["embedding"], &expected[0]);
+    let used = floats["usage"]["prompt_tokens"].as_u64().ok_or("tokens")?;
+    assert!(used > 6 && floats["usage"]["total_tokens"] == used, "{floats}");
+    let body =
+        json!({ "model": "bert", "input": text, "encoding_format": "base64", "dimensions": 7 });
+    let encoded = server.ask("/v1/embeddings", &body)?;
+    let encoded = encoded["data"][0]["embedding"].as_str().ok_or("a text")?;
+    let bytes = STANDARD.decode(encoded)?;
+    let vector: Vec<f32> =
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    assert!(vector.len() == 7 && (norm(&vector) - 1.).abs() < 1e-6, "{vector:?}");
+
+    let inputs = json!({ "source_sentence": text, "sentences": [text, "a king"] });
+    let cosines = server.ask("/similarity", &json!({ "inputs": inputs }))?;
+    let path = "/models/bert/pipeline/sentence-similarity";
+    for path in [path, "/models/bert/pipeline/feature-extraction"] {
+        assert_near(&server.ask(path, &json!({ "inputs": inputs }))?, &cosines);
+    }
+    let [same, other] = [0, 1].map(|at| cosines[at].as_f64().unwrap_or(f64::NAN));
+    assert!((same - 1.).abs() < 1e-6 && other < same, "{cosines}");
+    Ok(())
+}
+
+#[test]
+fn passages_are_ranked_and_pairs_classified_as_by_the_commands() -> Result {
+    let (folder, model) = (Folder::new()?, golden_model("../cross_encoder"));
+    let server = Server::start(&folder, &[&model])?;
+    let (query, texts) = ("When does the shop open?", ["a river", "at nine", "the shop"]);
+    let args = [&["rerank", &model, query][..], &texts, &["--json"]].concat();
+    let command = folder.json(&args)?;
+    let places: Vec<_> = (0..3).map(|at| command[at]["index"].as_u64()).collect();
+    assert!(
+        places.contains(&Some(0)) && command[0]["score"].as_f64() >= command[1]["score"].as_f64()
+    );
+    assert_eq!(folder.json(&[&args[..], &["--top-k", "1"]].concat())?, json!([command[0]]));
+    let body = json!({ "query": query, "texts": texts, "return_text": true });
+    assert_near(&server.ask("/rerank", &body)?, &command);
+    let raw =
+        server.ask("/rerank", &json!({ "query": query, "texts": texts, "raw_scores": true }))?;
+    let of_command = folder.json(&[&args[..], &["--raw"]].concat())?;
+    for at in 0..3 {
+        assert_near(&raw[at]["score"], &of_command[at]["score"]);
+        assert!(raw[at].get("text").is_none(), "{raw}");
+    }
+    let body = json!({ "model": "cross_encoder", "query": query, "documents": texts, "top_n": 2 });
+    let answer = server.ask("/v1/rerank", &body)?;
+    assert_eq!(answer["results"].as_array().map(Vec::len), Some(2));
+    assert_near(&answer["results"][1]["relevance_score"], &command[1]["score"]);
+
+    let best = command[0]["text"].as_str().ok_or("a text")?;
+    let pair = server.ask("/predict", &json!({ "inputs": [query, best] }))?;
+    assert_near(&pair[0]["score"], &command[0]["score"]);
+    let batch = server.ask("/predict", &json!({ "inputs": [[query, best], ["a"]] }))?;
+    assert_near(&batch[0], &pair);
+    let raw = server.ask("/predict", &json!({ "inputs": [query, best], "raw_scores": true }))?;
+    assert_near(&raw[0]["score"], &of_command[0]["score"]);
+    Ok(())
+}
+
+/// Nothing is ignored, and texts that do not fit are not shortened silently.
+#[test]
+fn what_an_embedding_or_a_ranking_cannot_have_is_refused() -> Result {
+    let [bert, ranker, tagger] = ["bert", "../cross_encoder", "bert_ner"].map(golden_model);
+    let folder = Folder::new()?;
+    let server = Server::start(&folder, &[&bert, &ranker, &tagger])?;
+    let long = "the rain ".repeat(100);
+    let [of_bert, of_ranker, of_tagger] =
+        ["/models/bert", "/models/cross_encoder", "/models/bert_ner"];
+    let with_stride = |stride| json!({ "inputs": "a", "parameters": { "stride": stride } });
+    for (path, body, status, rule) in [
+        ("/embed".to_owned(), json!({ "inputs": "a" }), 400, "there are 3 models"),
+        (format!("{of_bert}/embed"), json!({ "inputs": long }), 413, "1 of 1 texts"),
+        (format!("{of_bert}/embed"), json!({ "inputs": "a", "dimensions": 33 }), 400, "1 to 32"),
+        (format!("{of_bert}/embed"), json!({ "inputs": "a", "dimensions": 0 }), 400, "1 to 32"),
+        (
+            format!("{of_bert}/embed"),
+            json!({ "inputs": "a", "prompt_name": "x" }),
+            400,
+            "no prompt",
+        ),
+        (of_tagger.to_owned(), with_stride(21), 400, "expected at most 20"),
+        (
+            format!("{of_bert}/embed"),
+            json!({ "inputs": "a", "truncate": true, "truncation_direction": "left" }),
+            400,
+            "truncation_direction",
+        ),
+        (format!("{of_bert}/rerank"), json!({ "query": "a", "texts": ["b"] }), 424, "text-ranking"),
+        (format!("{of_bert}/predict"), json!({ "inputs": "a" }), 400, "text-classification"),
+        (format!("{of_ranker}/embed"), json!({ "inputs": [] }), 400, "0 texts"),
+        (format!("{of_ranker}/rerank"), json!({ "query": "a", "texts": [] }), 400, "0 texts"),
+        (format!("{of_ranker}/rerank"), json!({ "query": long, "texts": ["b"] }), 413, "1 of 1"),
+        (format!("{of_ranker}/predict"), json!({ "inputs": ["a", "b", "c"] }), 400, "one or two"),
+        (format!("{of_ranker}/predict"), json!({ "inputs": [["a"], "b"] }), 400, "`inputs`"),
+        (
+            "/v1/embeddings".to_owned(),
+            json!({ "model": "bert", "input": [[1, 2]] }),
+            400,
+            "token ids are not supported",
+        ),
+        (
+            "/v1/embeddings".to_owned(),
+            json!({ "model": "bert", "input": "a", "encoding_format": "hex" }),
+            400,
+            "hex",
+        ),
+        (
+            "/v1/rerank".to_owned(),
+            json!({ "model": "no", "query": "a", "documents": ["b"] }),
+            404,
+            "no",
+        ),
+    ] {
+        server.post(&path, &body)?.assert_refused(status, rule);
+    }
+    let truncated = json!({ "inputs": long, "truncate": true });
+    assert_eq!(server.post("/models/bert/embed", &truncated)?.status, 200);
     Ok(())
 }
 

@@ -130,7 +130,7 @@ impl Tokenizer {
     }
 }
 
-/// Turns on `add_prefix_space` in the byte-level parts of a tokenizer.
+/// Turns on `add_prefix_space` in all parts of a tokenizer that have it.
 fn add_prefix_space(part: &mut Value) {
     match part {
         Value::Object(object) => {

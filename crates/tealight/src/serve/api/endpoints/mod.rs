@@ -3,6 +3,7 @@
 mod feature_extraction;
 mod fill_mask;
 pub(super) mod image_classification;
+mod sentence_similarity;
 mod text_classification;
 mod token_classification;
 
@@ -55,6 +56,7 @@ endpoints! {
     text_classification,
     token_classification,
     feature_extraction,
+    sentence_similarity,
     image_classification,
 }
 

@@ -73,15 +73,9 @@ pub(super) async fn answer(worker: &Worker, body: Vec<u8>) -> Result<Response, F
     let (OneOrList { list, .. }, Parameters { top_k }) = question(body).await?;
     let top_k = check::number("top_k", top_k.unwrap_or(MAX_TOP_K), MAX_TOP_K)?;
     let texts: Vec<Text> = list.into_iter().map(|Given(text)| text).collect();
-    check_texts(&texts)?;
+    check::pairs(&texts)?;
     let classified = worker.ask::<TextClassification>(texts).await?;
     let scores: Vec<Vec<Score>> = classified.into_iter().map(|one| best(one, top_k)).collect();
     let n_bytes = scores.iter().flatten().map(|one| one.label.len() + SCORE_BYTES).sum();
     body::sized_answer(scores, n_bytes, serde_json::to_string).await
-}
-
-fn check_texts(texts: &[Text]) -> Result<(), Fault> {
-    check::texts(texts.iter().map(|text| text.text.as_str()))?;
-    let others: Vec<&str> = texts.iter().filter_map(|text| text.text_pair.as_deref()).collect();
-    if others.is_empty() { Ok(()) } else { check::texts(others.into_iter()) }
 }

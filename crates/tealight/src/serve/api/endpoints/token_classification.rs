@@ -7,10 +7,12 @@ use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::token_classification::{Request, TokenClassification};
 
 use super::{OneOrList, question};
+use crate::args::serve::MAX_ANSWER;
 use crate::serve::api::check;
 use crate::serve::fault::Fault;
 use crate::serve::http::body;
 use crate::serve::limits::MAX_JSON;
+use crate::serve::models::loaded::Loaded;
 use crate::serve::models::worker::Worker;
 
 pub(super) const NAME: &str = TokenClassification::NAME;
@@ -42,6 +44,8 @@ pub(super) async fn answer(worker: &Worker, body: Vec<u8>) -> Result<Response, F
     check::texts(list.iter().map(String::as_str))?;
     let Parameters { aggregation_strategy: strategy, ignore_labels: ignored, stride } = parameters;
     check::number("the number of `ignore_labels`", ignored.len().max(1), MAX_IGNORED)?;
+    let texts = list.clone();
+    worker.run(move |model| check_work(model, &texts, stride)).await?;
     let inputs = list.into_iter().map(Input::Text).collect();
     let request = Request { inputs, tagging: Tagging { strategy, stride, ignored } };
     let answers = worker.ask::<TokenClassification>(request).await?;
@@ -53,4 +57,25 @@ pub(super) async fn answer(worker: &Worker, body: Vec<u8>) -> Result<Response, F
         _ => serde_json::to_string(&spans),
     })
     .await
+}
+
+/// Checks the work that texts make, and the length of an answer that has every token.
+fn check_work(model: &Loaded, texts: &[String], stride: Option<usize>) -> Result<(), Fault> {
+    let pipeline = model.pipeline::<TokenClassification>()?;
+    let most = pipeline.max_seq_len() / 2;
+    if let Some(stride) = stride.filter(|&stride| stride > most) {
+        return Err(Fault::bad(format!(
+            "`stride` = {stride}: expected at most {most}, half of the tokens that the model reads"
+        )));
+    }
+    let tokenizer = pipeline.tokenizer();
+    let lens = texts.iter().map(|text| Ok(tokenizer.encode_plain(text)?.len()));
+    let n_tokens: usize = lens.sum::<tealight_train::Result<usize>>()?;
+    let most = MAX_ANSWER / SPAN_BYTES;
+    if n_tokens > most {
+        return Err(Fault::bad(format!(
+            "the texts have {n_tokens} tokens, and the limit is {most}: send fewer texts"
+        )));
+    }
+    Ok(())
 }

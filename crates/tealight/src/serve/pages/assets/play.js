@@ -91,7 +91,8 @@ function visible(token) {
   return token.trim() === "" ? token.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/ /g, "␣") || "∅" : token;
 }
 
-function bar(name, value, second) {
+/** A line with a name and a bar from 0 to 1, or two, and what is `said` of the value. */
+function bar(name, value, second, said = percent) {
   const bars = make("span", {});
   for (const [one, kind] of [[value, ""], [second, "second"]]) {
     if (one === undefined) continue;
@@ -99,7 +100,7 @@ function bar(name, value, second) {
     line.style.width = 100 * Math.max(0, Math.min(1, one)) + "%";
     bars.append(line);
   }
-  const number = second === undefined ? percent(value) : `${percent(value)} ${percent(second)}`;
+  const number = second === undefined ? said(value) : `${said(value)} ${said(second)}`;
   return make("div", { className: "bar" }, make("span", { title: name }, name), bars, make("span", {}, number));
 }
 
@@ -190,7 +191,15 @@ const views = {
   },
   async "text-classification"(model) {
     const [scores] = await ask(modelPath(model.name), { inputs: text.value });
-    return [make("h2", {}, "Labels"), ...scores.map(one => bar(one.label, one.score)), await attention(model, text.value)];
+    const parts = [make("h2", {}, "Labels"), ...scores.map(one => bar(one.label, one.score))];
+    // With one output, the model may be a cross-encoder.
+    if (scores.length === 1) {
+      parts.push(otherTexts("passages", "Passages for this query", async texts => {
+        const ranks = await ask(modelPath(model.name) + "/rerank", { query: text.value, texts, truncate: true });
+        return ranks.map(one => [texts[one.index], one.score]);
+      }));
+    }
+    return [...parts, await attention(model, text.value)];
   },
   async "token-classification"(model) {
     const parameters = { aggregation_strategy: "word" };
@@ -205,13 +214,18 @@ const views = {
     marked.append(characters.slice(end).join(""));
     const bars = spans.map(one => bar(`${one.word} (${one.entity_group})`, one.score));
     return [marked, make("h2", {}, "Entities"), ...(bars.length > 0 ? bars : [make("p", { className: "dim" }, "None.")]),
-      await attention(model, text.value)];
+      await tagsOfTokens(model, characters), await attention(model, text.value)];
   },
   async "feature-extraction"(model) {
     const answer = await ask(modelPath(model.name) + "/pipeline/feature-extraction", { inputs: text.value });
     const numbers = typeof answer[0] === "number" ? answer : answer[0][0];
+    const compared = otherTexts("texts", "Texts to compare with", async texts => {
+      const inputs = { source_sentence: text.value, sentences: texts };
+      const cosines = await ask(modelPath(model.name) + "/pipeline/sentence-similarity", { inputs });
+      return texts.map((one, at) => [one, cosines[at]]).sort((a, b) => b[1] - a[1]);
+    });
     return [make("p", {}, `${numbers.length} numbers, the first: ${numbers.slice(0, 5).map(one => one.toFixed(3)).join(", ")} …`),
-      await attention(model, text.value)];
+      compared, await attention(model, text.value)];
   },
   async "image-classification"(model) {
     const file = picture.files[0] ?? examplePicture;
@@ -272,6 +286,46 @@ const views = {
     return parts;
   },
 };
+
+/** The texts that the user has written in each field for further texts, by the name of the field. */
+const furtherTexts = {};
+
+/** A field for further texts, one on each line; below it stand the pairs of a text and its score that `rank` gives. */
+function otherTexts(field, title, rank) {
+  const area = make("textarea", { value: furtherTexts[field] ?? "", placeholder: "one on each line", spellcheck: false, "aria-label": title });
+  const place = make("div", { "aria-live": "polite" });
+  let version = 0;
+  const show = () => report(place, async () => {
+    const current = ++version;
+    furtherTexts[field] = area.value;
+    const texts = area.value.split("\n").filter(line => line.trim() !== "");
+    const ranked = texts.length > 0 ? await rank(texts) : [];
+    // A later change may have been answered first.
+    if (current === version) place.replaceChildren(...ranked.map(([one, score]) => bar(one, score, undefined, score => score.toFixed(3))));
+  });
+  let waiting = null;
+  area.oninput = () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(show, 300);
+  };
+  show();
+  return make("section", {}, make("h2", {}, title), area, place);
+}
+
+/** The tokens of the text; pointing at one shows its likeliest tags. */
+async function tagsOfTokens(model, characters) {
+  const tokens = await ask(modelPath(model.name) + "/tags", { text: text.value });
+  const details = make("div", {});
+  const spans = tokens.map(({ start, end, tags }) => {
+    const span = make("span", { tabIndex: 0, title: `${tags[0].label}, ${percent(tags[0].score)}` }, visible(characters.slice(start, end).join("")));
+    const show = () => details.replaceChildren(...tags.map(one => bar(one.label, one.score)));
+    span.onmouseenter = show;
+    span.onfocus = show;
+    return span;
+  });
+  return make("section", {}, make("h2", {}, "Tags of a token"), make("div", { className: "tokens" }, ...spans), details,
+    make("p", { className: "dim" }, "Point at a token to see its likeliest tags."));
+}
 
 /** Days that the user has chosen. */
 function changeDays(next) {
