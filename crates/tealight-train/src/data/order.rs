@@ -47,7 +47,7 @@ impl ShuffledOrder {
     }
 }
 
-/// Batches of examples of similar lengths, in the order of a [`ShuffledOrder`]: as many examples as [`WINDOW`] batches have are
+/// Batches of examples of similar lengths, in the order of a [`ShuffledOrder`]: as many examples as 32 batches have are
 /// sorted by length and divided, and these batches are shuffled. Examples of different epochs are sorted apart, so that a
 /// batch holds an example twice only where two epochs meet, if at all. The order has no state: a resumed run continues at
 /// its place.

@@ -154,6 +154,24 @@ fn scores_of_all_predictions_are_those_of_one_process() -> Result {
     Ok(())
 }
 
+/// The F1 of entities needs the predictions of all sentences, and weights those of the words of all ranks.
+#[test]
+fn a_tagger_is_the_same_on_any_number_of_ranks() -> Result {
+    let config = four(&[
+        "task={kind='tag',seq_len=64,class_weights='balanced'}",
+        "task.data={generated='visits',n_generated=60}",
+        "task.tokenizer={kind='char'}",
+        "checkpoint.metric=f1",
+        "training.early_stopping.metric=loss",
+    ])?;
+    let whole = run(&config, &[(1, 12)])?;
+    assert!(whole.metrics.iter().filter(|line| line.contains_key("f1")).count() >= 2);
+    for (n, stops) in [(2, vec![(2, 12)]), (4, vec![(4, 5), (1, 9), (2, 12)])] {
+        run(&config, &stops)?.assert_same(&whole, &format!("{n} ranks"));
+    }
+    Ok(())
+}
+
 #[test]
 fn a_run_is_resumed_by_any_number_of_ranks() -> Result {
     for shard in ["distributed.shard_optimizer=false", "distributed.shard_optimizer=true"] {
