@@ -48,13 +48,10 @@ pub(super) const CLASS: Class = Class {
             tensors: &[["classifier.dense", "bert.pooler.dense"]],
             output: "classifier",
         },
-        HeadClass {
-            architecture: "BertForTokenClassification",
-            is_of_tokens: true,
-            read: |keys, config| TAGS.read(keys, config),
-            write: |head, rules| TAGS.write(head, rules),
-            tensors: &[],
-            output: "classifier",
-        },
+        HeadClass::linear_of_each(
+            "BertForTokenClassification",
+            |keys, config| TAGS.read(keys, config),
+            |head, rules| TAGS.write(head, rules),
+        ),
     ],
 };

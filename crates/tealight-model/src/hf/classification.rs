@@ -72,6 +72,17 @@ pub(super) struct HeadClass {
     pub(super) output: &'static str,
 }
 
+impl HeadClass {
+    /// A class whose head is a linear map of each token's state, `classifier`.
+    pub(super) const fn linear_of_each(
+        architecture: &'static str,
+        read: fn(&mut Keys, &ModelConfig) -> ReadHead,
+        write: fn(HeadOf<'_>, &mut Rules) -> Map<String, Value>,
+    ) -> Self {
+        Self { architecture, is_of_tokens: true, read, write, tensors: &[], output: "classifier" }
+    }
+}
+
 /// A head of a dense map and an activation that reads the first position.
 pub(super) struct DenseOfFirst {
     /// That of the blocks if `None`.

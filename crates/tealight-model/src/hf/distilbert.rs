@@ -62,17 +62,14 @@ pub(super) const CLASS: Class = Class {
             tensors: &[["classifier.dense", "pre_classifier"]],
             output: "classifier",
         },
-        HeadClass {
-            architecture: "DistilBertForTokenClassification",
-            is_of_tokens: true,
-            read: |keys, config| {
+        HeadClass::linear_of_each(
+            "DistilBertForTokenClassification",
+            |keys, config| {
                 keys.ignore("seq_classif_dropout");
                 TAGS.read(keys, config)
             },
-            write: |head, rules| TAGS.write(head, rules),
-            tensors: &[],
-            output: "classifier",
-        },
+            |head, rules| TAGS.write(head, rules),
+        ),
     ],
 };
 

@@ -73,14 +73,11 @@ pub(super) const CLASS: Class = Class {
             tensors: &[["classifier.dense", "classifier.dense"]],
             output: "classifier.out_proj",
         },
-        HeadClass {
-            architecture: "RobertaForTokenClassification",
-            is_of_tokens: true,
-            read: |keys, config| TAGS.read(keys, config),
-            write: |head, rules| TAGS.write(head, rules),
-            tensors: &[],
-            output: "classifier",
-        },
+        HeadClass::linear_of_each(
+            "RobertaForTokenClassification",
+            |keys, config| TAGS.read(keys, config),
+            |head, rules| TAGS.write(head, rules),
+        ),
     ],
 };
 

@@ -97,15 +97,18 @@ impl SpecRecord {
     pub fn new(spec: &ModelSpec) -> Option<Self> {
         let size = |name: &'static str, size: usize| Some((name, size as u64));
         let id = |name: &'static str, id: Option<u32>| Some((name, u64::from(id?)));
+        let of_texts = |vocab_size, n_token_types, pad_id, seq_len| {
+            vec![
+                size("vocab_size", vocab_size),
+                size("n_token_types", n_token_types),
+                id("pad_id", pad_id),
+                size("seq_len", seq_len),
+            ]
+        };
         let (task, sizes) = match spec {
             ModelSpec::MaskedLm(one) | ModelSpec::Encoder(one) => {
                 let has_head = matches!(spec, ModelSpec::MaskedLm(_));
-                let sizes = vec![
-                    size("vocab_size", one.vocab_size),
-                    size("n_token_types", one.n_token_types),
-                    id("pad_id", one.pad_id),
-                    size("seq_len", one.seq_len),
-                ];
+                let sizes = of_texts(one.vocab_size, one.n_token_types, one.pad_id, one.seq_len);
                 (if has_head { MASKED_LM } else { ENCODER }, sizes)
             }
             ModelSpec::CausalLm(one) => {
@@ -122,23 +125,15 @@ impl SpecRecord {
                 (SEQ2SEQ, sizes)
             }
             ModelSpec::TextClassifier(one) => {
-                let sizes = vec![
-                    size("vocab_size", one.vocab_size),
-                    size("n_token_types", one.n_token_types),
-                    id("pad_id", one.pad_id),
-                    size("seq_len", one.seq_len),
-                    size("n_classes", one.n_classes),
-                ];
+                let mut sizes =
+                    of_texts(one.vocab_size, one.n_token_types, one.pad_id, one.seq_len);
+                sizes.push(size("n_classes", one.n_classes));
                 (CLASSIFY, sizes)
             }
             ModelSpec::Tagger(one) => {
-                let sizes = vec![
-                    size("vocab_size", one.vocab_size),
-                    size("n_token_types", one.n_token_types),
-                    id("pad_id", one.pad_id),
-                    size("seq_len", one.seq_len),
-                    size("n_classes", one.n_classes),
-                ];
+                let mut sizes =
+                    of_texts(one.vocab_size, one.n_token_types, one.pad_id, one.seq_len);
+                sizes.push(size("n_classes", one.n_classes));
                 (TAG, sizes)
             }
             ModelSpec::ImageClassifier(one) => {

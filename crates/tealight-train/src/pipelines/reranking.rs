@@ -45,7 +45,7 @@ pub struct Request {
 pub struct Relevance {
     /// The score: that of the activation that the model states, or a cosine.
     pub score: f64,
-    /// The output of the model before its activation; the cosine where there is none.
+    /// The output of the model before its activation. For a model that compares vectors, the cosine.
     pub raw: f64,
     /// Whether the passage or the query lost tokens, because the model reads fewer.
     pub is_truncated: bool,
@@ -141,11 +141,12 @@ fn by_pairs(
         request.passages.iter().map(pair).collect::<Vec<_>>()
     };
     let texts: Vec<Text> = requests.iter().flat_map(of_request).collect();
-    let relevance = |(text, logits): (&Text, Vec<f64>)| {
-        let is_truncated = pairs.truncates(text)?;
-        Ok(Relevance { score: activation.score(logits[0]), raw: logits[0], is_truncated })
+    let relevance = |(is_truncated, logits): (bool, Vec<f64>)| Relevance {
+        score: activation.score(logits[0]),
+        raw: logits[0],
+        is_truncated,
     };
-    texts.iter().zip(pairs.logits(&texts)?).map(relevance).collect()
+    Ok(pairs.logits(&texts)?.into_iter().map(relevance).collect())
 }
 
 /// The relevance of all passages by the cosine of vectors, with the folder's prompts for queries and for passages.

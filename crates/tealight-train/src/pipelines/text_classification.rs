@@ -85,25 +85,22 @@ impl TextClassification {
     /// # Errors
     /// If the tokenizer fails.
     pub fn n_truncated(&self, texts: &[Text]) -> Result<usize> {
-        let truncated = texts.iter().map(|text| self.truncates(text));
+        let truncated = texts.iter().map(|text| self.encoder.truncates(text));
         let truncated = truncated.collect::<Result<Vec<bool>>>()?;
         Ok(truncated.into_iter().filter(|&is_truncated| is_truncated).count())
     }
 
-    /// Whether a text or a pair has more tokens than the model reads, and loses the rest.
-    ///
-    /// # Errors
-    /// If the tokenizer fails.
-    pub(super) fn truncates(&self, text: &Text) -> Result<bool> {
-        self.encoder.truncates(text)
-    }
-
-    /// The outputs of the model for each text, before any softmax or sigmoid.
+    /// For each text whether it was truncated, and the outputs of the model before any softmax or sigmoid.
     ///
     /// # Errors
     /// If a text is empty, or if the outputs are not finite.
-    pub(super) fn logits(&self, texts: &[Text]) -> Result<Vec<Vec<f64>>> {
-        self.classifier().logits(texts)
+    pub(super) fn logits(&self, texts: &[Text]) -> Result<Vec<(bool, Vec<f64>)>> {
+        let of_text = |((n_tokens, logits), text): ((usize, Vec<f64>), &Text)| {
+            // Only a text that fills the model can have lost tokens.
+            let is_truncated = n_tokens >= self.max_seq_len() && self.encoder.truncates(text)?;
+            Ok((is_truncated, logits))
+        };
+        self.classifier().logits(texts)?.into_iter().zip(texts).map(of_text).collect()
     }
 
     /// The labels of each text with the outputs of the model as scores, the highest first.
@@ -111,7 +108,7 @@ impl TextClassification {
     /// # Errors
     /// If a text is empty, or if the outputs are not finite.
     pub fn raw_scores(&self, texts: &[Text]) -> Result<Vec<Vec<Score>>> {
-        let scores = |logits: Vec<f64>| {
+        let scores = |(_, logits): (bool, Vec<f64>)| {
             let labels = self.labels.names().iter().cloned().zip(logits);
             let score = |(label, score)| Score { label, score, accepted: None };
             let mut scores: Vec<Score> = labels.map(score).collect();

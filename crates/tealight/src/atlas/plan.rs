@@ -139,7 +139,7 @@ impl Plan {
             for theorem in kind.barred.values_mut() {
                 let Some(text) = plan.theorems.get(theorem) else {
                     bail!(
-                        "`{label}`: the kind `{}` names a theorem `{theorem}`, and there is none",
+                        "`{label}`: the kind `{}` names a theorem `{theorem}`, which the plan does not have",
                         kind.name
                     )
                 };
@@ -188,7 +188,10 @@ impl Plan {
             let named =
                 kind.panels.iter().flatten().chain(kind.barred.keys()).chain(&kind.hand_set);
             if let Some(unknown) = named.into_iter().find(|name| !known.contains(name.as_str())) {
-                bail!("the kind `{}` names a panel `{unknown}`, and there is none", kind.name);
+                bail!(
+                    "the kind `{}` names a panel `{unknown}`, which the plan does not have",
+                    kind.name
+                );
             }
         }
         Ok(())

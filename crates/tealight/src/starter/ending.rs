@@ -28,6 +28,29 @@ pub(super) struct Ending {
 }
 
 impl Ending {
+    /// That of a new model for `n` texts, which are called `noun`: `epochs` times through them, in batches of
+    /// `batch_size`, at a rate that decays to zero.
+    pub(super) fn of_texts(
+        epochs: u64,
+        n: usize,
+        noun: &str,
+        batch_size: u64,
+        stopping: &'static str,
+    ) -> Self {
+        let steps = (epochs * n as u64 / batch_size).max(100);
+        Self {
+            adamw: "lr = 2e-3\nweight_decay = 0.1".to_owned(),
+            training: "",
+            stopping,
+            warmup_steps: tenth(steps),
+            final_lr_ratio: TO_ZERO,
+            steps,
+            passes: format!("{epochs} times through the {noun}"),
+            batch_size,
+            selects: BY_HEART,
+        }
+    }
+
     /// The tables, after an empty line.
     pub(super) fn text(&self) -> String {
         let Self { adamw, warmup_steps, steps, batch_size, training, stopping, .. } = self;

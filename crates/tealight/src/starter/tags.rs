@@ -6,8 +6,8 @@ use tealight_train::data::tags::scheme::Scheme;
 
 use super::base::Base;
 use super::blocks::{MODERN_BERT, exported_as};
-use super::ending::{BY_HEART, Ending, TO_ZERO};
-use super::{UserData, about, beginning, quoted, tenth};
+use super::ending::Ending;
+use super::{UserData, about, beginning, quoted};
 use crate::terminal::output::log;
 
 const BATCH_SIZE: u64 = 32;
@@ -21,18 +21,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         2_000..10_000 => (128, 2, 4, 20),
         _ => (128, 4, 4, 10),
     };
-    let steps = (epochs * n as u64 / BATCH_SIZE).max(100);
-    let ending = Ending {
-        adamw: "lr = 2e-3\nweight_decay = 0.1".to_owned(),
-        training: "",
-        stopping: stopping(&found),
-        warmup_steps: tenth(steps),
-        final_lr_ratio: TO_ZERO,
-        steps,
-        passes: format!("{epochs} times through the sentences"),
-        batch_size: BATCH_SIZE,
-        selects: BY_HEART,
-    };
+    let ending = Ending::of_texts(epochs, n, "sentences", BATCH_SIZE, stopping(&found));
     let tables = [
         beginning(&title(&found)),
         task(&found, data, seq_len(&found)),

@@ -125,7 +125,8 @@ impl Sentence {
 /// Reads the file at `path` in the setting or argument `key`. Its scheme is the one that is given, or found by its tags.
 ///
 /// # Errors
-/// If it cannot be read, has no sentence, or has a line or an object that is none; the error names the place.
+/// If the file cannot be read, has no sentence, or has a line or an object that cannot be part of one. The error names the
+/// place.
 pub fn read(
     key: &str,
     path: &Path,

@@ -59,7 +59,7 @@ struct Tag<'a> {
 const END: Tag<'static> = Tag { prefix: 'O', label: "" };
 
 impl<'a> Tag<'a> {
-    /// The first character, and what stands behind the first hyphen after it; `_` for a tag without a type.
+    /// Splits a tag into its first character and the type behind the first hyphen; a tag without a type has the type `_`.
     fn lenient(tag: &'a str) -> Self {
         let mut chars = tag.chars();
         let prefix = chars.next().unwrap_or('O');
@@ -149,7 +149,7 @@ impl Scheme {
     pub fn of_labels<S: AsRef<str>>(labels: &[S]) -> Self {
         let tags: Vec<Vec<&str>> = vec![labels.iter().map(AsRef::as_ref).collect()];
         match Self::found(&tags) {
-            // The labels are no sentence, so that what stands beside what tells nothing.
+            // Labels are not in the order of a sentence, so their neighbours do not tell these two schemes apart.
             Self::Iob1 if labels.iter().any(|label| prefix(label.as_ref()) == Some('B')) => {
                 Self::Iob2
             }
@@ -183,7 +183,7 @@ impl Scheme {
     /// The entities that the scheme allows; tags that form none are left out.
     ///
     /// # Errors
-    /// Names a tag that is none of the scheme.
+    /// If a tag has a prefix that the scheme does not have. The error names the tag.
     pub fn strict<S: AsRef<str>>(self, tags: &[S]) -> Result<Vec<Entity>, String> {
         if self == Self::None {
             return Ok(self.entities(tags));

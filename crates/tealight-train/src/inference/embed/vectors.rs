@@ -72,7 +72,7 @@ impl Embeddings {
     }
 
     /// The same in groups of so many texts, whose sum is that of all texts.
-    pub(crate) fn divided(&self, lens: impl Iterator<Item = usize>) -> Vec<Self> {
+    pub fn divided(&self, lens: impl Iterator<Item = usize>) -> Vec<Self> {
         let (mut first, dim) = (0, self.dim);
         let group = |len: usize| {
             let texts = first..first + len;

@@ -16,7 +16,7 @@ pub(crate) struct Piece {
     pub(crate) owned: Range<usize>,
 }
 
-/// The pieces of `n` tokens, each of at most `len`, of which it shares `stride` < `len` with the one before.
+/// Divides `n` tokens into pieces of at most `len` tokens. Neighbouring pieces share `stride` tokens, fewer than `len`.
 pub(crate) fn pieces(n: usize, len: usize, stride: usize) -> Vec<Piece> {
     let step = len - stride;
     let n_pieces = if n <= len { usize::from(n > 0) } else { 1 + (n - len).div_ceil(step) };

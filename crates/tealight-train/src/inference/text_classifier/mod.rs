@@ -48,23 +48,23 @@ impl TextClassifier<'_> {
     /// If a text is empty, or if the scores of the model are not finite.
     pub(crate) fn classify(&self, texts: &[Text]) -> Result<Vec<Classified>> {
         let scores = self.of_each(texts, |rows| self.scores(rows))?;
-        Ok(scores.iter().map(|scores| Classified::new(self.labels, scores)).collect())
+        Ok(scores.iter().map(|(_, scores)| Classified::new(self.labels, scores)).collect())
     }
 
-    /// The outputs of the model for texts, in their order.
+    /// The number of tokens that the model reads of each text, and its outputs, in the order of the texts.
     ///
     /// # Errors
     /// As [`Self::classify`].
-    pub(crate) fn logits(&self, texts: &[Text]) -> Result<Vec<Vec<f64>>> {
+    pub(crate) fn logits(&self, texts: &[Text]) -> Result<Vec<(usize, Vec<f64>)>> {
         self.of_each(texts, |rows| values(&self.outputs(rows)?))
     }
 
-    /// What `compute` gives for each text, in batches, checked to be finite.
+    /// The number of tokens of each text, and what `compute` gives for it, in batches, checked to be finite.
     fn of_each(
         &self,
         texts: &[Text],
         compute: impl Fn(&[&Tokens]) -> Result<Vec<Vec<f64>>>,
-    ) -> Result<Vec<Vec<f64>>> {
+    ) -> Result<Vec<(usize, Vec<f64>)>> {
         let tokens = texts.iter().map(|text| self.tokens(text)).collect::<Result<Vec<_>>>()?;
         let lens: Vec<usize> = tokens.iter().map(|text| text.ids.len()).collect();
         let batching = match self.required_len {
@@ -80,7 +80,7 @@ impl TextClassifier<'_> {
                 computed[at] = one;
             }
         }
-        Ok(computed)
+        Ok(lens.into_iter().zip(computed).collect())
     }
 
     /// The tokens of a text that a user gives.

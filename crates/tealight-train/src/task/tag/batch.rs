@@ -6,7 +6,7 @@ use tealight_model::models::tagger::Tagger;
 use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy, cross_entropy_soft, hits};
 use tealight_ops::device::tensor_of;
 
-use super::data::Row;
+use super::rows::Row;
 use crate::error::Result;
 use crate::inference::text_classifier::encoder::Tokens;
 use crate::inference::text_classifier::rows::Rows;

@@ -13,7 +13,9 @@ mod config;
 mod data;
 mod remarks;
 mod report;
+mod rows;
 mod scores;
+mod splits;
 
 use std::collections::BTreeMap;
 
@@ -41,7 +43,8 @@ use crate::task::text::embedding_rows;
 use crate::task::{
     Evaluated, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
 };
-use data::{Data, Row};
+use data::Data;
+use rows::Row;
 
 /// The task: sentences as token ids, with the tags of their words.
 #[derive(Debug)]

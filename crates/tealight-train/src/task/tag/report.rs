@@ -146,8 +146,8 @@ fn add_types(tally: &Tally, report: &mut Report) {
     report.list("types", types, &columns, n);
 }
 
-/// Adds how often an entity of the row's type is predicted with the column's, with the same words; with other words; or not
-/// at all; and how many entities are predicted where there is none.
+/// Adds a table of types: how often an entity of the row's type is predicted with the same words and the column's type, with
+/// other words, or not at all; its last row counts predicted entities that overlap no given one.
 fn add_confusion(data: &Data, predicted: &[Vec<String>], report: &mut Report) {
     const OTHER_WORDS: &str = "other words";
     const MISSED: &str = "missed";

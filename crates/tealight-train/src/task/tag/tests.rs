@@ -4,7 +4,8 @@ use candle_core::Device;
 use serde_json::Value;
 use tealight_model::ModelConfig;
 
-use super::data::{Data, Target};
+use super::data::Data;
+use super::rows::Target;
 use super::*;
 use crate::data::tags::scheme::Scheme;
 use crate::data::text::tokenizer::{CharConfig, FileConfig, TokenizerConfig};

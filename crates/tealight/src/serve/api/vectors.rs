@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use serde::Deserialize;
 use tealight_model::ModelSpec;
-use tealight_train::inference::embed::{Embeddings, Normalize, to_unit_length};
+use tealight_train::inference::embed::{Normalize, to_unit_length};
 use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::feature_extraction::{FeatureExtraction, Request};
 use tealight_train::pipelines::reranking::{self, Relevance, Reranking};
@@ -99,18 +99,20 @@ impl Vectors {
 /// If vectors should keep their length, and the model's folder normalises them.
 pub(super) async fn embed(worker: &Worker, asked: Asked) -> Result<Vectors, Fault> {
     let Asked { texts, prompt, normalize, dimensions, long } = asked;
-    if normalize == Some(false) {
-        let is_normalized = worker.run(|model| {
-            let pipeline = model.pipeline::<FeatureExtraction>()?;
-            Ok(pipeline.embedder().settings().normalize != Normalize::No)
-        });
-        if is_normalized.await? {
-            return Err(Fault::bad(
-                "the folder of this model normalises vectors: `normalize` = false is not possible",
-            ));
-        }
+    check::texts(texts.iter().map(String::as_str))?;
+    let model = worker.run(|model| {
+        let pipeline = model.pipeline::<FeatureExtraction>()?;
+        let embedder = pipeline.embedder();
+        Ok((embedder.dim(), embedder.settings().normalize != Normalize::No))
+    });
+    let (dim, is_normalized) = model.await?;
+    if normalize == Some(false) && is_normalized {
+        return Err(Fault::bad(
+            "the folder of this model normalises vectors: `normalize` = false is not possible",
+        ));
     }
-    let embedded = embeddings(worker, texts, prompt, dimensions).await?;
+    check_numbers(texts.len(), dim, dimensions)?;
+    let embedded = worker.ask::<FeatureExtraction>(Request { texts, prompt }).await?;
     long.check(embedded.n_truncated(), embedded.len())?;
     let row = |row: &[f32]| {
         let mut row = row[..dimensions.unwrap_or(row.len())].to_vec();
@@ -120,20 +122,6 @@ pub(super) async fn embed(worker: &Worker, asked: Asked) -> Result<Vectors, Faul
         row
     };
     Ok(Vectors { rows: embedded.rows().map(row).collect(), n_tokens: embedded.n_tokens() })
-}
-
-/// The vectors of texts, whose number and length are checked before anything is computed.
-async fn embeddings(
-    worker: &Worker,
-    texts: Vec<String>,
-    prompt: Option<String>,
-    dimensions: Option<usize>,
-) -> Result<Embeddings, Fault> {
-    check::texts(texts.iter().map(String::as_str))?;
-    let n_texts = texts.len();
-    let dim = worker.run(move |model| Ok(model.pipeline::<FeatureExtraction>()?.embedder().dim()));
-    check_numbers(n_texts, dim.await?, dimensions)?;
-    worker.ask::<FeatureExtraction>(Request { texts, prompt }).await
 }
 
 /// Checks the numbers of `n_texts` vectors of length `dim`, of which `dimensions` are asked for.
@@ -160,11 +148,13 @@ pub(super) async fn similarity(
 ) -> Result<Vec<f64>, Fault> {
     check::texts(others.iter().map(String::as_str))?;
     check::texts([&*source].into_iter())?;
-    let of_source = Request { texts: vec![source], prompt: prompt.clone() };
-    let source = worker.ask::<FeatureExtraction>(of_source).await?;
-    let others = embeddings(worker, others, prompt, None).await?;
-    long.check(source.n_truncated() + others.n_truncated(), others.len() + 1)?;
-    Ok(others.cosines(&source)?.into_iter().map(f64::from).collect())
+    let n_others = others.len();
+    let texts = [vec![source], others].concat();
+    let embedded = worker.ask::<FeatureExtraction>(Request { texts, prompt }).await?;
+    long.check(embedded.n_truncated(), embedded.len())?;
+    let parts = embedded.divided([1, n_others].into_iter());
+    let cosines = parts[1].cosines(&parts[0])?;
+    Ok(cosines.into_iter().map(f64::from).collect())
 }
 
 /// How relevant passages are for a query: scores are σ of the outputs, whatever activation the folder states, as in
