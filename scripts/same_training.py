@@ -35,6 +35,8 @@ SMALL = {
     "weather": [],
     "classify": [],
     "tag": ["task.data.n_generated=200"],
+    "embed": ["task.data.n_generated=200", "training.batch_size=8"],
+    "rerank": ["task.data.n_generated=100", "training.batch_size=4"],
     "images": ["task.data={kind='shapes',n_train=64,n_validation=16}", "training.batch_size=4"],
 }
 

@@ -540,23 +540,62 @@ fn watching_a_metric_that_is_not_measured_names_those_that_are() -> Result {
     Ok(())
 }
 
+struct Losses<'a>(&'a RefCell<Vec<f64>>);
+
+impl Observer for Losses<'_> {
+    fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
+        if let Event::Step(report) = event {
+            self.0.borrow_mut().push(report.loss);
+        }
+        Ok(())
+    }
+}
+
 /// The training losses of a hundred steps.
 fn losses(config: &RunConfig) -> Result<Vec<f64>> {
-    struct Losses<'a>(&'a RefCell<Vec<f64>>);
+    losses_of(config, weather(config)?)
+}
 
-    impl Observer for Losses<'_> {
-        fn observe(&mut self, event: &Event<'_>) -> tealight_train::Result<()> {
-            if let Event::Step(report) = event {
-                self.0.borrow_mut().push(report.loss);
-            }
-            Ok(())
-        }
-    }
-
+/// Of a task of any kind.
+fn losses_of<T: Task>(config: &RunConfig, task: T) -> Result<Vec<f64>> {
     let losses = RefCell::default();
-    let mut session = Session::new(config, weather(config)?, device())?;
+    let mut session = Session::new(config, task, device())?;
     fit(&mut session, 100, None, &mut [Box::new(Losses(&losses))])?;
     Ok(losses.into_inner())
+}
+
+/// A loss that compares the rows of a step is that over all of them, in however many micro-batches they are read.
+#[test]
+fn micro_batches_are_compared_with_each_other() -> Result {
+    let losses = |batches: &[&str]| -> Result<Vec<f64>> {
+        let settings = [
+            "task={kind='embed',seq_len=64}",
+            "task.data={generated='paraphrases',n_generated=80}",
+            "task.tokenizer={kind='char'}",
+            "model.dropout=0.0",
+            "training.steps=30",
+            "training.evaluate_every=30",
+            "checkpoint.every=30",
+        ];
+        let config = tiny(&[&settings[..], batches].concat())?;
+        // Of any kind, as commands train it.
+        losses_of(&config, config.task.build(&config.task_context(device()))?)
+    };
+    let whole = losses(&["training.batch_size=16", "training.micro_batches=1"])?;
+    for batches in [
+        ["training.batch_size=4", "training.micro_batches=4"],
+        ["training.batch_size=8", "training.micro_batches=2"],
+    ] {
+        let in_parts = losses(&batches)?;
+        assert_eq!(in_parts.len(), whole.len());
+        for (step, (part, whole)) in in_parts.iter().zip(&whole).enumerate() {
+            assert!((part - whole).abs() < 1e-4, "{batches:?}, step {}: {part}, {whole}", step + 1);
+        }
+    }
+    // Among four rows, a positive is found more easily.
+    let alone = losses(&["training.batch_size=4", "training.micro_batches=1"])?;
+    assert!(alone[0] < whole[0] - 0.5, "{alone:?} {whole:?}");
+    Ok(())
 }
 
 /// With dropout, accumulation, and a bias that all layers share.

@@ -66,6 +66,7 @@ fn shrunk(config: &RunConfig) -> RunConfig {
         TaskConfig::Recall(_) | TaskConfig::Copying(_) | TaskConfig::Tag(_) => {
             config.training.batch_size = 4;
         }
+        TaskConfig::Embed(_) | TaskConfig::Rerank(_) => config.training.batch_size = 4,
         TaskConfig::StateTracking(tracking) => {
             tracking.seq_len = 8;
             config.training.batch_size = 4;

@@ -157,6 +157,13 @@ const SEQ2SEQ: [&str; 5] = [
     "training.early_stopping.metric=exact_match",
 ];
 
+const EMBED: [&str; 4] = [
+    "task={kind='embed',seq_len=64}",
+    "task.data={generated='paraphrases',n_generated=40}",
+    "task.tokenizer={kind='char'}",
+    "checkpoint.metric=mrr@10",
+];
+
 #[test]
 fn every_task_is_resumed_as_if_it_had_never_stopped() -> Result {
     let config = tiny(&SEQ2SEQ)?;
@@ -169,6 +176,11 @@ fn every_task_is_resumed_as_if_it_had_never_stopped() -> Result {
     let whole = run(&config, &[12])?;
     assert!(whole.metrics.iter().any(|line| line.contains_key("accuracy")));
     run(&config, &[1, 5, 8, 12])?.assert_same(&whole, "images");
+    // Rows wait for another step, and the two micro-batches of a step are compared with each other.
+    let config = tiny(&EMBED)?;
+    let whole = run(&config, &[12])?;
+    assert!(whole.metrics.iter().any(|line| line.contains_key("mrr@10")));
+    run(&config, &[1, 5, 8, 12])?.assert_same(&whole, "embed");
     Ok(())
 }
 

@@ -87,11 +87,18 @@ pub fn express_as(
 ) -> HfResult<Expressed> {
     let class = family.class();
     let Some(outputs) = outputs else {
-        let mut rules = Rules::new(class.architecture);
+        let is_encoder = matches!(spec, ModelSpec::Encoder(_));
+        let rules = if is_encoder { Rules::without_lm_head } else { Rules::new };
+        let mut rules = rules(class.architecture);
         requirements::check_no_convolutions(config, &mut rules);
         let keys = (class.write)((config, spec, ids), &mut rules);
         let notes = rules.finish(family)?;
-        let (architecture, pairs) = (class.architecture, class.all_pairs(config, None));
+        // `BertModel` is the encoder of `BertForMaskedLM`.
+        let architecture = match class.architecture.strip_suffix("ForMaskedLM") {
+            Some(name) if is_encoder => format!("{name}Model"),
+            _ => class.architecture.to_owned(),
+        };
+        let pairs = class.all_pairs(config, None);
         return Ok(Model { family, architecture, keys, pairs, notes }.expressed(config, spec));
     };
     let head = family.head(outputs.read_out.is_none())?;
@@ -100,14 +107,14 @@ pub fn express_as(
     let mut keys = (class.write)((config, spec, ids), &mut rules);
     keys.extend(head.express(config, outputs, &mut rules));
     let notes = rules.finish(family)?;
-    let (architecture, pairs) = (head.architecture, class.all_pairs(config, Some(head)));
+    let (architecture, pairs) = (head.architecture.to_owned(), class.all_pairs(config, Some(head)));
     Ok(Model { family, architecture, keys, pairs, notes }.expressed(config, spec))
 }
 
 /// What a class makes of a model.
 struct Model {
     family: Family,
-    architecture: &'static str,
+    architecture: String,
     keys: Map<String, Value>,
     pairs: Vec<Pair>,
     notes: Vec<String>,
@@ -145,13 +152,5 @@ impl Expressed {
     /// The class of `transformers`.
     pub fn architecture(&self) -> &str {
         self.config["architectures"][0].as_str().unwrap_or_default()
-    }
-
-    /// The encoder alone, without its language-model head: `BertModel` for `BertForMaskedLM`.
-    #[must_use]
-    pub fn without_head(mut self) -> Self {
-        let architecture = self.family.architecture().replace("ForMaskedLM", "Model");
-        self.config.insert("architectures".to_owned(), vec![architecture].into());
-        self
     }
 }

@@ -155,6 +155,40 @@ impl MaskedLm {
     }
 }
 
+/// The encoder alone.
+impl MaskedLm {
+    /// The memory that the encoder of this `config` needs, of whose states all are read, or the first alone.
+    pub fn estimate_encoder(config: &ModelConfig, spec: &MaskedLmSpec, is_first: bool) -> Estimate {
+        let n_last = n_last_states(config, spec.seq_len, is_first);
+        Estimate::read_at(config, spec.seq_len, n_last)
+    }
+
+    /// The cost of training it on the longest sequences with the parameters in `store`.
+    pub fn encoder_cost(
+        config: &ModelConfig,
+        spec: &MaskedLmSpec,
+        is_first: bool,
+        store: &ParamStore,
+    ) -> Cost {
+        // Without a tied output, the token table is only looked up, not multiplied.
+        let config = &ModelConfig { tied_output: false, ..config.clone() };
+        let seq_len = spec.seq_len;
+        let counts = PositionCounts {
+            last_feed_forward: n_last_states(config, seq_len, is_first),
+            output: 0,
+            ..PositionCounts::everywhere(seq_len)
+        };
+        let stack = StackSpec::single(config, config.max_seq_len.unwrap_or(seq_len));
+        let estimate = Self::estimate_encoder(config, spec, is_first);
+        Cost::single_stack(config, &stack, counts, &estimate, store)
+    }
+}
+
+/// As [`n_last_feed_forward`], where all states are read, or the first alone.
+fn n_last_states(config: &ModelConfig, seq_len: usize, is_first: bool) -> usize {
+    if is_first && config.stochastic_depth == 0. { 1 } else { seq_len }
+}
+
 /// The number of positions of a sequence to which the last feed-forward network is applied in training; see
 /// [`Block::forward_at`](crate::transformer::block::Block::forward_at).
 fn n_last_feed_forward(config: &ModelConfig, seq_len: usize, masked_share: f64) -> usize {

@@ -130,11 +130,10 @@ impl Reader {
 
     /// `(batch, seq_len, d_model)` → `(batch, d_model)`
     pub(super) fn read(&self, hidden: &Tensor, mask: &Mask) -> Result<Tensor> {
-        match (self, mask.key_padding_mask()) {
-            (Self::Cls, _) => hidden.narrow(1, 0, 1)?.squeeze(1),
-            (Self::Mean, None) => mean(hidden),
-            (Self::Mean, Some(padding)) => mean_where(hidden, &padding.eq(0_u8)?),
-            (Self::Attention(scores), _) => {
+        match self {
+            Self::Cls => hidden.narrow(1, 0, 1)?.squeeze(1),
+            Self::Mean => mean_without_padding(hidden, mask),
+            Self::Attention(scores) => {
                 let (batch, _, d_model) = hidden.dims3()?;
                 let weights = weights(scores, hidden, mask)?; // (batch, 1, seq_len)
                 matmul(&weights, hidden)?.reshape((batch, d_model))
@@ -163,6 +162,17 @@ fn weights(scores: &Linear, hidden: &Tensor, mask: &Mask) -> Result<Tensor> {
         None => scores,
     };
     softmax(&scores.reshape((batch, 1, seq_len))?)
+}
+
+/// The mean of the positions that are no padding: `(batch, seq_len, d_model)` → `(batch, d_model)`
+///
+/// # Errors
+/// If the shapes do not fit.
+pub fn mean_without_padding(hidden: &Tensor, mask: &Mask) -> Result<Tensor> {
+    match mask.key_padding_mask() {
+        None => mean(hidden),
+        Some(padding) => mean_where(hidden, &padding.eq(0_u8)?),
+    }
 }
 
 /// The mean of the positions where `chosen (batch, seq_len)` is one: `(batch, d_model)`.

@@ -1,7 +1,7 @@
 //! How files record a [`ModelSpec`]: the word of a task, sizes by name, the read-out of a classifier.
 //!
 //! ```text
-//! task         masked_lm, encoder, causal_lm, seq2seq, classify, tag, images: the kinds that a record describes
+//! task         masked_lm, encoder, embed, causal_lm, seq2seq, classify, tag, images: the kinds that a record describes
 //! sizes        vocab_size, n_token_types, pad_id, seq_len, source_len, target_len, begin_id, height, …
 //! read_out     of classify and images
 //! ```
@@ -23,6 +23,8 @@ use crate::patches::PictureSize;
 
 const MASKED_LM: &str = "masked_lm";
 const ENCODER: &str = "encoder";
+/// The task that trains encoders; an exported one is recorded as [`ENCODER`].
+const EMBED: &str = "embed";
 const CAUSAL_LM: &str = "causal_lm";
 const SEQ2SEQ: &str = "seq2seq";
 const CLASSIFY: &str = "classify";
@@ -55,7 +57,7 @@ impl SpecRecord {
         };
         Some(match &*self.task {
             MASKED_LM => ModelSpec::MaskedLm(masked_lm()?),
-            ENCODER => ModelSpec::Encoder(masked_lm()?),
+            ENCODER | EMBED => ModelSpec::Encoder(masked_lm()?),
             CAUSAL_LM => {
                 let (vocab_size, seq_len) = (vocab_size()?, size("seq_len")?);
                 ModelSpec::CausalLm(CausalLmSpec { vocab_size, seq_len, packed: false })

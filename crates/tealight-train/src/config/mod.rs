@@ -123,7 +123,8 @@ settings! {
         pub steps: u64 = 1000,
         /// Examples in one forward and backward pass.
         pub batch_size: usize = 64,
-        /// Forward and backward passes whose gradients are summed into one update, counted over all processes.
+        /// Forward and backward passes whose gradients are summed into one update, counted over all processes. A loss that
+        /// compares the rows of a step, as in `embed`, compares those of all of them.
         pub micro_batches: u64 = 1,
         /// Gradients whose global norm exceeds this are scaled down to it; no clipping when absent.
         pub max_grad_norm: Option<f64> = None,
@@ -148,6 +149,8 @@ settings! {
         pub cuda_graphs: bool = false,
         /// Evaluate on the validation split every this many updates, and at the end.
         pub evaluate_every: u64 = 100,
+        /// Whether the model is also evaluated before the first step: what it can do already.
+        pub evaluate_first: bool = false,
         /// Data that nothing in training reads, neither the updates nor the choice of a checkpoint: the chosen checkpoint
         /// is scored on them as well, at the end and by `tealight evaluate`.
         pub test_data: Option<PathBuf> = None,
@@ -307,10 +310,11 @@ impl RunConfig {
     }
 
     /// Patterns of the names of parameters whose gradient may be missing or zero: those of
-    /// `training.gradient_audit_exceptions` and, where the loss does not depend on all outputs of the last layer, those of
+    /// `training.gradient_audit_exceptions`, those that the loss of the task does not depend on and, where the loss does not depend on all outputs of the last layer, those of
     /// its attention that act on no other.
     pub fn gradient_audit_exceptions(&self) -> Vec<String> {
         let mut exceptions = self.training.gradient_audit_exceptions.clone();
+        exceptions.extend(self.task.settings().idle_parameters().iter().map(ToString::to_string));
         let stack = StackSpec::single(&self.model, 0);
         if let Some(last) = stack.n_layers.checked_sub(1)
             && let Some(outputs) = self.task.settings().outputs()
@@ -339,7 +343,9 @@ impl RunConfig {
     pub fn task_context<'a>(&'a self, device: &'a Device) -> TaskContext<'a> {
         let Self { seed, model, training, .. } = self;
         let fixed_shapes = training.uses_cuda_graph() && device.is_cuda();
-        TaskContext { fixed_shapes, ..TaskContext::new(*seed, training.batch_size, model, device) }
+        let micro_batches = training.micro_batches;
+        let context = TaskContext::new(*seed, training.batch_size, model, device);
+        TaskContext { micro_batches, fixed_shapes, ..context }
     }
 
     /// Checks all settings that do not depend on data.

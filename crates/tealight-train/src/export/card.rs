@@ -12,6 +12,10 @@ use toml::{Table, Value};
 
 /// What a folder is loaded by that has a class of `transformers`.
 pub(super) const TRANSFORMERS: &str = "transformers";
+/// What the folder of an encoder is loaded by that says how texts are embedded.
+pub(super) const SENTENCE_TRANSFORMERS: &str = "sentence-transformers";
+/// The task of such a model.
+pub(super) const SENTENCE_SIMILARITY: &str = "sentence-similarity";
 /// The key of the model to begin with.
 const INIT_FROM: &str = "init_from";
 /// How the keys of files end, besides that one.
@@ -27,7 +31,7 @@ pub struct Card<'a> {
     /// The name of its task in <https://huggingface.co/tasks>, if there is one.
     pub pipeline_tag: Option<&'static str>,
     /// The program that loads the folder, the key `library_name` of Hugging Face's model cards: `transformers`,
-    /// `tealight` or `onnx`.
+    /// `sentence-transformers`, `tealight` or `onnx`.
     pub loaded_by: &'static str,
     /// A command that uses the exported model.
     pub command: &'static str,
@@ -81,7 +85,7 @@ impl Card<'_> {
             let _ = write!(text, "\n`transformers` has no class for it: {reason}.\n");
         }
         text.push_str("\n## Use\n");
-        if self.loaded_by == TRANSFORMERS {
+        if [TRANSFORMERS, SENTENCE_TRANSFORMERS].contains(&self.loaded_by) {
             let _ =
                 write!(text, "\n```python\n{}\n```\n\nWith Tealight:\n", python(self.pipeline_tag));
         }
@@ -126,6 +130,9 @@ impl Card<'_> {
         }
         text += &list("datasets", datasets);
         text += "tags:\n- tealight\n";
+        if self.loaded_by == SENTENCE_TRANSFORMERS {
+            text += "- sentence-transformers\n- feature-extraction\n- dense\n";
+        }
         text + &self.model_index()
     }
 
@@ -164,6 +171,10 @@ fn python(task: Option<&str>) -> String {
              print(tokenizer.decode(written[0], skip_special_tokens=True))"
                 .to_owned()
         }
+        Some(SENTENCE_SIMILARITY) => "from sentence_transformers import SentenceTransformer\n\n\
+             model = SentenceTransformer(\"FOLDER\")\n\
+             print(model.similarity(model.encode([\"…\"]), model.encode([\"…\"])))"
+            .to_owned(),
         Some(task) => {
             let input = match task {
                 "fill-mask" => "f\"… {pipe.tokenizer.mask_token} …\"",

@@ -15,6 +15,7 @@ use crate::config::RunConfig;
 use crate::error::{Error, Result};
 use crate::inference::labels::Labels;
 use crate::inference::readers::Readers;
+use crate::inference::text_classifier::Activation;
 use crate::pipelines;
 use crate::storage::files;
 use crate::task::RowMeanings;
@@ -99,9 +100,7 @@ impl TrainedModel {
         if let Some(HfOrigin { family, ids, classification, .. }) = &self.hf {
             let outputs = classification.as_ref();
             let expressed = hf::express_as(*family, &self.config, spec, ids, outputs);
-            let expressed = expressed.map_err(|error| error.to_string())?;
-            let is_encoder = matches!(spec, ModelSpec::Encoder(_));
-            return Ok(if is_encoder { expressed.without_head() } else { expressed });
+            return expressed.map_err(|error| error.to_string());
         }
         let Readers { tokenizer, labels, .. } = &self.readers;
         nearest(&self.config, spec, tokenizer.as_ref(), labels.as_ref())
@@ -131,7 +130,12 @@ impl TrainedModel {
                 ("tealight", reason.as_deref(), tealight_folder::files(self)?)
             }
         };
-        files.extend(self.sentence_files()?);
+        let of_sentences = self.sentence_files()?;
+        let is_sentence = !of_sentences.is_empty() && loaded_by == card::TRANSFORMERS;
+        files.extend(of_sentences);
+        let is_own = matches!(format, Format::Tealight { .. });
+        let activation = self.readers.activation.filter(|_| is_own);
+        files.extend(activation.map(Activation::file).transpose()?);
         if !matches!(format, Format::Tealight { .. }) {
             files.extend(self.preprocessor_file()?);
             files.extend(self.generation_file()?);
@@ -140,8 +144,12 @@ impl TrainedModel {
         let card = Card {
             provenance,
             description: self.description(),
-            pipeline_tag: self.portable_spec().and_then(ModelSpec::pipeline_tag),
-            loaded_by,
+            pipeline_tag: if is_sentence {
+                Some(card::SENTENCE_SIMILARITY)
+            } else {
+                self.portable_spec().and_then(ModelSpec::pipeline_tag)
+            },
+            loaded_by: if is_sentence { card::SENTENCE_TRANSFORMERS } else { loaded_by },
             command: match format {
                 Format::Onnx { .. } => LOAD_ONNX,
                 _ => pipelines::command(self),

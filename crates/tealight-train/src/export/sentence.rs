@@ -6,13 +6,11 @@ use serde_json::{Map, Value, json};
 
 use crate::data::text::tokenizer::Side;
 use crate::error::{Error, Result};
-use crate::inference::embed::Normalize;
+use crate::inference::embed::{Normalize, SentenceSettings};
 use crate::storage::files;
 use crate::trained::TrainedModel;
 use crate::trained::sentence::pooling::flags_of;
-use crate::trained::sentence::{
-    CONFIG, MODEL, MODULES, POOLING, SentenceSettings, TOKENIZER, TRANSFORMER,
-};
+use crate::trained::sentence::{CONFIG, MODEL, MODULES, POOLING, TOKENIZER, TRANSFORMER};
 
 impl TrainedModel {
     /// The files of sentence-transformers for a folder that is exported; none if this one has none, or asks for what
@@ -57,7 +55,8 @@ fn of_settings(stated: &SentenceSettings, d_model: usize) -> Result<Vec<(String,
         "max_seq_length": settings.max_seq_len, "do_lower_case": settings.lowercase,
     });
     let model = json!({
-        "prompts": prompts, "default_prompt_name": default_prompt, "truncate_dim": settings.truncate_dim,
+        "prompts": prompts, "default_prompt_name": default_prompt, "similarity_fn_name": "cosine",
+        "truncate_dim": settings.truncate_dim,
     });
     let json = |name: String, value: Value| -> Result<_> {
         let bytes = files::to_json(Path::new(&name), &value)?;

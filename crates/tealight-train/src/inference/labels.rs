@@ -14,6 +14,8 @@ use crate::storage::files::{read_json, to_json};
 /// The file that a run keeps them in.
 pub(crate) const FILE: &str = "labels.json";
 const FORMAT_VERSION: u64 = 1;
+/// What `transformers` calls the only output of a model without a name for it.
+pub(crate) const UNNAMED: &str = "LABEL_0";
 /// The probability above which a text has a label, if no threshold is kept for it.
 const THRESHOLD: f64 = 0.5;
 

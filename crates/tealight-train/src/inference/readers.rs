@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use tealight_model::ModelSpec;
 
+use super::embed::SentenceSettings;
 use super::image_classifier::Preprocessing;
 use super::labels::Labels;
 use super::symbols::Vocabulary;
+use super::text_classifier::Activation;
 use crate::data::text::tokenizer::Tokenizer;
 use crate::data::weather::Generator;
 use crate::error::{Error, Result};
@@ -27,6 +29,10 @@ pub struct Readers {
     pub vocabulary: Option<Vocabulary>,
     /// The fields of a table of texts.
     pub fields: TextFields,
+    /// How an encoder that was trained to embed texts does so; a folder of another encoder may have files that say it.
+    pub sentence: Option<SentenceSettings>,
+    /// The function that makes a score of the output of a model that was trained to rank passages.
+    pub activation: Option<Activation>,
     /// The rule that draws the weather; `None` for other models, and for weather from a file.
     pub rule: Option<Arc<dyn Generator>>,
 }

@@ -21,7 +21,7 @@ settings! {
         /// The metric that must improve.
         pub metric: String = "loss".into(),
         /// Whether lower (`min`) or higher (`max`) values are better. If absent, the name of the metric decides: lower
-        /// values of losses, errors and perplexities are better, higher ones of accuracies, F1 and correlations.
+        /// values of losses, errors and perplexities are better, higher ones of accuracies, F1, correlations and metrics of retrieval.
         pub direction: Option<Direction> = None,
         /// The run stops after this many evaluations in a row without improvement, at least 1.
         pub patience: u64 = 10,
@@ -68,7 +68,18 @@ impl Config {
 const FALLING: [&str; 9] =
     ["loss", "nll", "mse", "mae", "error", "perplexity", "bits", "entropy", "excess"];
 /// Parts of the names of metrics of which higher values are better.
-const RISING: [&str; 6] = ["accuracy", "exact_match", "f1", "correlation", "pearson", "spearman"];
+const RISING: [&str; 10] = [
+    "accuracy",
+    "exact_match",
+    "f1",
+    "correlation",
+    "pearson",
+    "spearman",
+    "mrr",
+    "ndcg",
+    "recall@",
+    "map@",
+];
 
 names! {
     /// Which values of a metric are better.

@@ -6,8 +6,8 @@ use tealight_model::models::masked_lm::MaskedLm;
 
 use super::Pipeline;
 use crate::error::{Error, Result};
-use crate::inference::embed::{Embedder, Embeddings, Settings};
-use crate::trained::{SentenceSettings, TrainedModel};
+use crate::inference::embed::{Embedder, Embeddings, SentenceSettings, Settings};
+use crate::trained::TrainedModel;
 
 /// An encoder with its tokenizer and its pooling.
 #[derive(Debug)]

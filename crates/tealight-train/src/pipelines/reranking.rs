@@ -11,8 +11,8 @@ use super::text_classification::TextClassification;
 use super::{Pipeline, divided};
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::Result;
-use crate::inference::text_classifier::Text;
-use crate::trained::{Activation, TrainedModel};
+use crate::inference::text_classifier::{Activation, Text};
+use crate::trained::TrainedModel;
 
 /// The name of the prompt for queries, if a folder has one.
 const QUERY_PROMPT: &str = "query";

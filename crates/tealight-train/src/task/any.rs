@@ -4,7 +4,9 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
+use candle_core::Tensor;
 use candle_nn::VarBuilder;
 use serde_json::Value;
 use tealight_model::cost::{Cost, Estimate};
@@ -17,7 +19,7 @@ use crate::inference::image_classifier::PictureMaps;
 use crate::task::metrics::Metrics;
 use crate::task::report::Report;
 use crate::task::sample::Sample;
-use crate::task::{Evaluated, Inputs, Loss, RegisteredTask, RowMeanings, Task};
+use crate::task::{Evaluated, Inputs, JointLoss, Loss, RegisteredTask, RowMeanings, Task};
 
 /// A task of the list of [`TaskConfig`](crate::task::TaskConfig), whichever it is.
 pub struct AnyTask(Box<dyn Erased>);
@@ -75,6 +77,9 @@ macro_rules! erased {
             fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<AnyModel>;
             fn batch(&self, split: Split, index: u64) -> Result<AnyBatch>;
             fn inputs<'a>(&self, batch: &'a AnyBatch) -> Inputs<'a>;
+            fn has_joint_loss(&self) -> bool;
+            fn vectors(&self, model: &AnyModel, batch: &AnyBatch, mode: Mode) -> Result<Tensor>;
+            fn loss_of_vectors(&self, batches: Range<u64>, vectors: &[Tensor]) -> Result<Loss>;
             $(fn $name(&self $(, $part: any!($part))* $(, $argument: $type)*) -> $output;)+
         }
 
@@ -95,11 +100,28 @@ macro_rules! erased {
                 Task::inputs(self, batch.of::<T>())
             }
 
+            fn has_joint_loss(&self) -> bool {
+                self.joint_loss().is_some()
+            }
+
+            fn vectors(&self, model: &AnyModel, batch: &AnyBatch, mode: Mode) -> Result<Tensor> {
+                joint(self).vectors(model.of::<T>(), batch.of::<T>(), mode)
+            }
+
+            fn loss_of_vectors(&self, batches: Range<u64>, vectors: &[Tensor]) -> Result<Loss> {
+                joint(self).loss(batches, vectors)
+            }
+
             $(fn $name(&self $(, $part: any!($part))* $(, $argument: $type)*) -> $output {
                 $of::$name(self $(, $part.of::<T>())* $(, $argument)*)
             })+
         }
     };
+}
+
+/// The loss over all micro-batches of a step.
+fn joint<T: Task>(task: &T) -> &dyn JointLoss<T::Model, T::Batch> {
+    task.joint_loss().expect("invariant: a task is asked for vectors if it compares them")
 }
 
 /// The type of a model or a batch.
@@ -152,6 +174,10 @@ impl Task for AnyTask {
         Erased::inputs(&*self.0, batch)
     }
 
+    fn joint_loss(&self) -> Option<&dyn JointLoss<AnyModel, AnyBatch>> {
+        self.0.has_joint_loss().then_some(self)
+    }
+
     forwarded! {
         fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<AnyModel>;
         fn batch(&self, split: Split, index: u64) -> Result<AnyBatch>;
@@ -167,6 +193,16 @@ impl Task for AnyTask {
         fn attention_maps(&self, model: &AnyModel) -> Result<Vec<AttentionMap>>;
         fn samples(&self, model: &AnyModel) -> Result<Vec<Sample>>;
         fn measure(&self, model: &AnyModel) -> Result<Metrics>;
+    }
+}
+
+impl JointLoss<AnyModel, AnyBatch> for AnyTask {
+    fn vectors(&self, model: &AnyModel, batch: &AnyBatch, mode: Mode) -> Result<Tensor> {
+        self.0.vectors(model, batch, mode)
+    }
+
+    fn loss(&self, batches: Range<u64>, vectors: &[Tensor]) -> Result<Loss> {
+        self.0.loss_of_vectors(batches, vectors)
     }
 }
 

@@ -15,6 +15,8 @@ pub struct TaskContext<'a> {
     pub seed: u64,
     /// Examples in each training batch.
     pub batch_size: usize,
+    /// Batches of a step.
+    pub micro_batches: u64,
     /// The model that is trained.
     pub model: &'a ModelConfig,
     /// Where batches are created.
@@ -35,6 +37,7 @@ impl<'a> TaskContext<'a> {
         Self {
             seed,
             batch_size,
+            micro_batches: 1,
             model,
             device,
             fixed_shapes: false,

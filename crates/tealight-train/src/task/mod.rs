@@ -16,6 +16,7 @@ pub mod classify;
 pub(crate) mod context;
 pub mod copying;
 pub mod drawn;
+pub mod embed;
 pub mod evaluate;
 mod illustration;
 pub mod images;
@@ -23,8 +24,10 @@ pub mod listops;
 pub mod markov_icl;
 pub mod masked_lm;
 pub(crate) mod metrics;
+mod ranking;
 pub mod recall;
 pub mod report;
+pub mod rerank;
 mod rows;
 pub mod sample;
 mod scores;
@@ -36,9 +39,11 @@ pub mod tag;
 mod text;
 mod thresholds;
 pub mod weather;
+mod words;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 
 use candle_core::{DType, Device, Shape, Tensor};
@@ -122,6 +127,10 @@ tasks! {
     "classify" => Classify(classify::Config),
     /// Tell the tag of each word: names in sentences, parts of speech.
     "tag" => Tag(tag::Config),
+    /// Give texts vectors, which are near where their texts mean the same.
+    "embed" => Embed(embed::Config),
+    /// Tell how relevant a passage is for a query, and rank passages.
+    "rerank" => Rerank(rerank::Config),
     /// Tell the class of a picture: class folders, archives, MNIST, CIFAR, drawn shapes.
     "images" => Images(images::Config),
     /// Tell which value stood behind a key, among many.
@@ -155,6 +164,11 @@ pub trait TaskSettings: fmt::Debug {
     /// The outputs of the last layer that the loss depends on; `None`: all.
     fn outputs(&self) -> Option<Outputs> {
         None
+    }
+
+    /// The names of parameters that the loss does not depend on, though the model has them: their gradient may be zero.
+    fn idle_parameters(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// The languages of texts that Tealight generates, as ISO 639 abbreviates them; none for other data.
@@ -322,6 +336,12 @@ pub trait Task: Sync {
     /// The loss of `model` on a batch.
     fn loss(&self, model: &Self::Model, batch: &Self::Batch, mode: Mode) -> Result<Loss>;
 
+    /// The loss over all micro-batches of a step at once; `None` if that of a step is the mean over its micro-batches.
+    /// [`Self::loss`] is it over a single batch.
+    fn joint_loss(&self) -> Option<&dyn JointLoss<Self::Model, Self::Batch>> {
+        None
+    }
+
     /// The averages of one batch of an evaluation, and what [`Self::score`] needs of it: by default only those of
     /// the loss.
     fn evaluate_batch(&self, model: &Self::Model, batch: &Self::Batch) -> Result<Evaluated> {
@@ -359,6 +379,16 @@ pub trait Task: Sync {
     fn measure(&self, _model: &Self::Model) -> Result<Metrics> {
         Ok(Metrics::default())
     }
+}
+
+/// A loss that compares the examples of all micro-batches of a step with each other. It depends on the model by vectors
+/// alone, so that one micro-batch at a time needs memory for a backward pass.
+pub trait JointLoss<Model, Batch> {
+    /// The vectors `(n, d)` of a batch, in f32.
+    fn vectors(&self, model: &Model, batch: &Batch, mode: Mode) -> Result<Tensor>;
+
+    /// The loss of the training batches with these numbers, of which `vectors` are those of each.
+    fn loss(&self, batches: Range<u64>, vectors: &[Tensor]) -> Result<Loss>;
 }
 
 /// A task in the list of [`TaskConfig`]: the functions that runs and commands need beside training.

@@ -24,11 +24,6 @@ pub(crate) fn nearest(
     };
     let ids = SpecialIds { pad, bos: special.begin, eos: special.end };
     let outputs = match (spec, spec.read_out()) {
-        (ModelSpec::Encoder(_), _) => {
-            let reason =
-                "its folder does not name the family of `transformers` that the encoder belongs to";
-            return Err(reason.to_owned());
-        }
         (ModelSpec::Tagger(_), _) | (_, Some(_)) => {
             Some(labels.ok_or("it has no labels")?.for_hugging_face(spec.read_out()))
         }

@@ -15,7 +15,9 @@ use tealight_model::{ModelConfig, ModelSpec, ParamStore};
 use super::TrainedModel;
 use super::hugging_face::nearest;
 use super::rows::{RowMap, RowReport};
+use crate::data::text::tokenizer::Side;
 use crate::error::{Error, Result};
+use crate::inference::embed::{Normalize, SentenceSettings, Settings as Embedding};
 use crate::inference::image_classifier::Preprocessing;
 use crate::inference::labels::Objective;
 use crate::inference::readers::Readers;
@@ -56,12 +58,18 @@ const MASKED_LM: &str = "masked_lm";
 const CAUSAL_LM: &str = "causal_lm";
 const CLASSIFY: &str = "classify";
 const TAG: &str = "tag";
+const EMBED: &str = "embed";
+const RERANK: &str = "rerank";
 const IMAGES: &str = "images";
 
 /// The parameters with a row for each token, in models of tokens.
 const TOKEN_ROWS: [&str; 3] = ["embedding.token.weight", "output.weight", "output.bias"];
 /// The parameters with a row for each label, in classifiers.
 const LABEL_ROWS: [&str; 2] = ["classifier.weight", "classifier.bias"];
+/// The names of prompts before passages; the first that a folder has is taken.
+const PASSAGE_PROMPTS: [&str; 3] = ["document", "passage", "corpus"];
+/// The most tokens of a text of an encoder whose files do not say it.
+const USUAL_LEN: usize = 256;
 /// The table of learned positions.
 const POSITIONS: &str = "position.weight";
 
@@ -92,23 +100,23 @@ impl TrainedModel {
     pub(super) fn settings_for(&self, kind: Option<&str>) -> Result<Settings> {
         let task = match kind {
             Some(IMAGES) => Some(self.picture_settings()?),
-            Some(kind @ (MASKED_LM | CAUSAL_LM | CLASSIFY | TAG)) => {
+            Some(kind @ (MASKED_LM | CAUSAL_LM | CLASSIFY | TAG | EMBED | RERANK)) => {
                 Some(self.text_settings(kind)?)
             }
             _ => None,
         };
         // Only a masked language model has `[model.lm_head]`, only classifiers have `[model.classifier]`, and
-        // classifiers have no output over the vocabulary.
+        // classifiers and encoders have no output over the vocabulary.
         let mut model = self.config.clone();
         if kind != Some(MASKED_LM) {
             model.lm_head = None;
         }
-        if matches!(kind, Some(CLASSIFY | TAG | IMAGES)) {
+        if matches!(kind, Some(CLASSIFY | TAG | EMBED | RERANK | IMAGES)) {
             (model.tied_output, model.scale_output) = (false, false);
         }
         let is_tagger = matches!(self.spec, Some(ModelSpec::Tagger(_)));
         model.classifier = match kind {
-            Some(kind @ (CLASSIFY | TAG)) => {
+            Some(kind @ (CLASSIFY | TAG | RERANK)) => {
                 let of_model = model.classifier.filter(|_| is_tagger == (kind == TAG));
                 of_model.or_else(|| self.usual_head(kind))
             }
@@ -250,6 +258,49 @@ impl TrainedModel {
         Ok(task)
     }
 
+    /// How this model embeds texts, where its folder or its run says it.
+    ///
+    /// # Errors
+    /// If training does not read texts as the folder says.
+    fn embed_settings(&self) -> Result<Value> {
+        let SentenceSettings { settings, prompts, is_stated, .. } = self.sentence_settings()?;
+        let Embedding { poolings, normalize, max_seq_len, truncated_side, lowercase, .. } =
+            settings;
+        let refused = |what: &str| {
+            let folder = self.folder.display();
+            let message = format!("`init_from`: `{folder}` {what}, which training does not");
+            Err(Error::config(["init_from"], message))
+        };
+        if truncated_side == Side::Left {
+            return refused("truncates texts on the left (`truncation_side`)");
+        }
+        let tokenizer = self.tokenizer()?;
+        let keeps_case =
+            lowercase && tokenizer.lowercasing()?.fingerprint()? != tokenizer.fingerprint()?;
+        if keeps_case {
+            return refused("converts texts to lower case before its tokenizer (`do_lower_case`)");
+        }
+        let [pooling] = poolings[..] else {
+            return refused("concatenates several poolings (`1_Pooling/config.json`)");
+        };
+        let mut task = json!({});
+        let longest = max_seq_len.or(self.config.max_seq_len.map(|len| len.min(USUAL_LEN)));
+        if let Some(longest) = longest {
+            task["seq_len"] = json!(longest);
+        }
+        if is_stated {
+            task["pooling"] = json!(pooling);
+            task["normalize"] = json!(normalize != Normalize::No);
+            let prompt = |names: &[&str]| {
+                let found = names.iter().find_map(|name| prompts.get(*name));
+                found.cloned().unwrap_or_default()
+            };
+            let document = prompt(&PASSAGE_PROMPTS);
+            task["prompts"] = json!({ "query": prompt(&["query"]), "document": document });
+        }
+        Ok(task)
+    }
+
     /// The settings of a task of texts that follow from this model: its tokenizer and the sizes of its vocabulary.
     fn text_settings(&self, kind: &str) -> Result<Value> {
         let is_of_tokens =
@@ -268,7 +319,15 @@ impl TrainedModel {
         if kind != CAUSAL_LM {
             task["n_token_types"] = json!(spec.n_token_types());
         }
-        if let (CLASSIFY, Some(Value::Object(settings))) = (kind, self.classify_settings()) {
+        let further = match kind {
+            CLASSIFY => self.classify_settings(),
+            EMBED => Some(self.embed_settings()?),
+            RERANK => {
+                self.spec.and_then(|spec| spec.read_out()).map(|own| json!({ "read_out": own }))
+            }
+            _ => None,
+        };
+        if let Some(Value::Object(settings)) = further {
             settings.into_iter().for_each(|(key, value)| task[key] = value);
         }
         task["tokenizer"] = json!({ "kind": "file", "path": path.display().to_string() });

@@ -39,6 +39,7 @@ use crate::inference::continuation::Vocabulary;
 use crate::inference::decision::{self, Decision};
 use crate::inference::labels::{self, Labels, Objective};
 use crate::inference::readers::Readers;
+use crate::inference::text_classifier::Activation;
 use crate::run::RunDirectory;
 use crate::run::checkpoint::load_weights;
 use crate::run::checkpoints::Selection;
@@ -49,8 +50,6 @@ use crate::task::TaskConfig;
 use folder::HfFolder;
 use generation::GenerationConfig;
 pub use init_from::InitReport;
-pub use sentence::SentenceSettings;
-pub use sentence::activation::Activation;
 
 /// A trained model: what it is, its parameters, and what reads its inputs.
 #[derive(Debug)]
@@ -277,13 +276,14 @@ impl TrainedModel {
         }
     }
 
-    /// The function that the only output of this cross-encoder goes through: as its folder states; of a run that predicts a
-    /// number, none; else σ, as in sentence-transformers.
+    /// The function that the only output of this cross-encoder goes through: as its folder states, or as the loss of its run
+    /// asks; of a run that predicts a number, none; else σ, as in sentence-transformers.
     ///
     /// # Errors
     /// If a file of the folder cannot be read, or names another function.
     pub(crate) fn activation(&self) -> Result<Activation> {
-        if let Some(stated) = Activation::read(&self.folder)? {
+        let stated = Activation::read(&self.folder)?.or(self.readers.activation);
+        if let Some(stated) = stated {
             return Ok(stated);
         }
         let objective = self.readers.labels.as_ref().map(Labels::objective);

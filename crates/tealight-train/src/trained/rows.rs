@@ -14,7 +14,7 @@ use candle_core::{DType, Tensor};
 
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::Result;
-use crate::inference::labels::Labels;
+use crate::inference::labels::{Labels, UNNAMED};
 use crate::task::table::thousands;
 
 /// Where the rows of a run's parameters come from.
@@ -91,6 +91,13 @@ impl RowMap {
     /// From the rows of the `old` labels to those of the `new`, by name.
     pub(super) fn of_labels(new: &Labels, old: &Labels) -> Self {
         let mut map = Self::empty("labels");
+        // A single output without a name is the only one of a model, whatever that is called.
+        if let ([new], [_]) = (new.names(), old.names())
+            && new == UNNAMED
+        {
+            map.push_same(0);
+            return map;
+        }
         for name in new.names() {
             let place = old.names().iter().position(|other| other == name);
             match place.filter(|_| new.objective() == old.objective()) {

@@ -70,6 +70,12 @@ fn train<T: Task>(
         session.progress.bad_step.roll_back_to = Some(session.progress.step);
         outputs.save(session)?;
     }
+    if session.progress.step == 0
+        && session.config.training.evaluate_first
+        && evaluate_step(session, outputs.observers)?.is_best
+    {
+        outputs.save(session)?;
+    }
     let mut throughput = Throughput::start();
     // A run that early stopping has ended makes no further step when it is resumed.
     while session.progress.step < last_step && !session.progress.early_stopping.has_stopped() {

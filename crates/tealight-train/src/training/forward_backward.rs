@@ -1,12 +1,15 @@
 //! Forward and backward over the batches of a step.
 //!
 //! [`ForwardBackward::run`] makes a [`pass`](super::pass) over each micro-batch of a step and sums the
-//! gradients and measures in the order of [`PairwiseSum`]. Its caller, [`train_step`](super::train_step), depends
+//! gradients and measures in the order of [`PairwiseSum`]. Before a loss over all micro-batches, each of them gets its part
+//! in that loss ([`joint_loss`](super::joint_loss)). Its caller, [`train_step`](super::train_step), depends
 //! neither on the number of micro-batches, nor on the number of ranks among which they are divided, nor on whether a
 //! pass is eager or a replayed CUDA graph, and receives panics as errors.
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use candle_core::Tensor;
@@ -17,6 +20,7 @@ use tealight_ops::with_product_precision;
 
 use super::distributed::step::{PartialStep, SharedStep};
 use super::graph::GraphedPass;
+use super::joint_loss::{Part, parts};
 use super::pairwise_sum::{Node, PairwiseSum};
 use super::pass::{OnFinal, Pass, PassContext, pass};
 use super::prefetch::{BatchShare, Prefetch};
@@ -35,6 +39,9 @@ pub(crate) struct ForwardBackward<'scope, 'env, T: Task> {
     shared: Option<SharedStep>,
     /// Whether the run should end after this step.
     is_stopped: &'env dyn Fn() -> bool,
+    /// By micro-batch of the step that is being made: its batch, and its part in a loss over all of them. Empty where the
+    /// loss of a step is the mean over its micro-batches.
+    parts: BTreeMap<u64, (T::Batch, Part)>,
 }
 
 impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
@@ -54,13 +61,15 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
                 "`training.micro_batches` is above 1, and a replay overwrites the gradients of the one before",
             ),
         };
-        Self { batches, graph: cuda_graphs.then(graph), shared, is_stopped }
+        let graph = cuda_graphs.then(graph);
+        Self { batches, graph, shared, is_stopped, parts: BTreeMap::new() }
     }
 
     /// Eager passes over all micro-batches of a step, which are not prefetched.
     pub(crate) fn eager(task: &'env T) -> Self {
         let batches = Prefetch::new(task, BatchShare::all(), None);
-        Self { batches, graph: None, shared: None, is_stopped: &|| false }
+        let parts = BTreeMap::new();
+        Self { batches, graph: None, shared: None, is_stopped: &|| false, parts }
     }
 
     /// Whether the run should end before the next step. Ranks tell each other in every step, so that all end after the
@@ -91,6 +100,7 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
     /// The mean over all micro-batches of a step.
     fn mean(&mut self, session: &Session<T>) -> Result<Pass> {
         let (step, n) = (session.progress.step, session.config.training.micro_batches);
+        self.find_parts(session, 0..n)?;
         let mut sum = PairwiseSum::new(n);
         for micro in 0..n {
             let pass = self.micro_batch(session, step, micro, None)?;
@@ -107,6 +117,7 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
     /// This rank's part of a step that others share.
     fn own_part(&mut self, session: &Session<T>, shared: &mut SharedStep) -> Result<PartialStep> {
         let (step, own) = (session.progress.step, shared.own_micro_batches());
+        self.find_parts(session, own.clone())?;
         let mut part = PartialStep::new(session.config.training.micro_batches);
         for micro in own.start..own.end - 1 {
             part.add(micro, self.micro_batch(session, step, micro, None)?)?;
@@ -128,6 +139,20 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         part.finish(pass)
     }
 
+    /// The parts of the micro-batches `own` in the loss of a step, if that is one over all of its micro-batches.
+    fn find_parts(&mut self, session: &Session<T>, own: Range<u64>) -> Result<()> {
+        self.parts.clear();
+        let n = session.config.training.micro_batches;
+        let Some(joint) = session.task.joint_loss().filter(|_| n > 1) else { return Ok(()) };
+        let step = session.progress.step;
+        let batches = own.clone().map(|micro| self.batches.take(step * n + micro));
+        let batches = batches.collect::<Result<Vec<_>>>();
+        let dropout = |micro| dropout(session, step, micro);
+        let (batches, parts) = parts(session, joint, own.clone(), batches, dropout)?;
+        self.parts = own.zip(batches.into_iter().zip(parts)).collect();
+        Ok(())
+    }
+
     /// The pass over one micro-batch. Its dropout is a function of (seed, step, micro-batch).
     pub(crate) fn micro_batch(
         &mut self,
@@ -136,13 +161,18 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         micro: u64,
         on_final: Option<&OnFinal<'_>>,
     ) -> Result<Pass> {
-        let stream = Stream::new(session.config.seed, Purpose::Dropout).fork(step).fork(micro);
+        let stream = dropout(session, step, micro);
+        if let Some((batch, part)) = self.parts.remove(&micro) {
+            let context = PassContext { stream, loss_weight: None, on_final, part: Some(&part) };
+            return pass(session, &batch, context);
+        }
         let batch_index = step * session.config.training.micro_batches + micro;
         let batch = timed("batch", profile::Phase::Other, || self.batches.take(batch_index))?;
+        let context = PassContext { stream, loss_weight: None, on_final, part: None };
         match (&mut self.graph, on_final) {
             (Some(graph), None) => graph.run(session, &self.batches, &batch, stream),
             // A graph hands over no gradients while it runs.
-            _ => pass(session, &batch, PassContext { stream, loss_weight: None, on_final }),
+            _ => pass(session, &batch, context),
         }
     }
 
@@ -150,6 +180,11 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
     pub(crate) fn report_capture(&mut self, observers: &mut Observers<'_>) -> Result<()> {
         self.graph.as_mut().map_or(Ok(()), |graph| graph.report_capture(observers))
     }
+}
+
+/// The random numbers of dropout in a micro-batch.
+fn dropout<T: Task>(session: &Session<T>, step: u64, micro: u64) -> Stream {
+    Stream::new(session.config.seed, Purpose::Dropout).fork(step).fork(micro)
 }
 
 /// The result of `f`, which computes in the run's precision; a panic is an error.

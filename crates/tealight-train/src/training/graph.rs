@@ -58,7 +58,7 @@ impl GraphedPass {
         stream: Stream,
     ) -> Result<Pass> {
         let (inputs, device) = (session.task.inputs(batch), session.params.device());
-        let context = PassContext { stream, loss_weight: None, on_final: None };
+        let context = PassContext { stream, loss_weight: None, on_final: None, part: None };
         let eager = || pass(session, batch, context);
         if inputs.count == 0. {
             return eager();
@@ -119,7 +119,7 @@ fn capture<T: Task>(
 ) -> Result<CudaGraph<Pass>> {
     let weight = loss_weight(inputs, session.params.device())?;
     let tensors = with_weight(inputs, &weight).into_iter().cloned().collect();
-    let context = PassContext { stream, loss_weight: Some(&weight), on_final: None };
+    let context = PassContext { stream, loss_weight: Some(&weight), on_final: None, part: None };
     CudaGraph::capture(tensors, stream, || pass(session, batch, context))
 }
 

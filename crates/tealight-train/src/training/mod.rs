@@ -12,6 +12,7 @@ mod evaluation;
 mod fit;
 mod forward_backward;
 mod graph;
+mod joint_loss;
 mod memory;
 mod outputs;
 mod pairwise_sum;

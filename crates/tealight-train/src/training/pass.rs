@@ -7,6 +7,7 @@ use tealight_model::Mode;
 use tealight_ops::Gradients;
 use tealight_ops::rng::Stream;
 
+use super::joint_loss::Part;
 use super::session::Session;
 use crate::error::Result;
 use crate::task::metrics::Measures;
@@ -23,6 +24,8 @@ pub(crate) struct PassContext<'a> {
     /// Receives the gradient of each parameter as soon as it is final: its place among the parameters, and the gradient
     /// if it has one.
     pub(crate) on_final: Option<&'a OnFinal<'a>>,
+    /// The part of this batch in a loss over all batches of the step.
+    pub(crate) part: Option<&'a Part>,
 }
 
 /// See [`PassContext::on_final`].
@@ -30,10 +33,10 @@ pub(crate) type OnFinal<'a> = dyn Fn(usize, Option<&Tensor>) -> Result<()> + 'a;
 
 impl fmt::Debug for PassContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { stream, loss_weight, on_final } = self;
+        let Self { stream, loss_weight, on_final, part } = self;
         let mut shown = f.debug_struct("PassContext");
         shown.field("stream", stream).field("loss_weight", loss_weight);
-        shown.field("on_final", &on_final.is_some()).finish()
+        shown.field("on_final", &on_final.is_some()).field("part", part).finish()
     }
 }
 
@@ -46,7 +49,8 @@ pub(crate) fn pass<T: Task>(
     let loss = forward(session, batch, context)?;
     let gradients = backward(session, &loss, context)?;
     let (count, n_tokens) = (loss.count, session.task.n_tokens(batch));
-    Ok(Pass { gradients, measures: loss.measures(), count, n_tokens })
+    let measures = context.part.map_or_else(|| loss.measures(), Part::measures);
+    Ok(Pass { gradients, measures, count, n_tokens })
 }
 
 /// The loss of a batch, with its autograd graph.
@@ -57,7 +61,13 @@ fn forward<T: Task>(
 ) -> Result<Loss> {
     let activations = session.config.training.activations();
     let mode = Mode::Train { stream: context.stream, activations };
-    session.task.loss(&session.model, batch, mode)
+    match (context.part, session.task.joint_loss()) {
+        (Some(part), Some(joint)) => {
+            let sum = part.surrogate(&joint.vectors(&session.model, batch, mode)?)?;
+            Ok(Loss { sum, count: part.count, metrics: Measures::default() })
+        }
+        _ => session.task.loss(&session.model, batch, mode),
+    }
 }
 
 /// The gradients of a batch: of the mean loss where the batch is the whole step, of the summed loss where the

@@ -123,6 +123,16 @@ fn read(path: &Path, root: &Path, overrides: &[String]) -> Result<RunConfig> {
         TaskConfig::Classify(classify) => Some(&mut classify.data.path),
         TaskConfig::Tag(task) if task.data.generated.is_some() => None,
         TaskConfig::Tag(task) => Some(&mut task.data.path),
+        TaskConfig::Embed(task) if task.data.generated.is_some() => {
+            task.data.n_generated = 100;
+            None
+        }
+        TaskConfig::Embed(task) => Some(&mut task.data.path),
+        TaskConfig::Rerank(task) if task.data.generated.is_some() => {
+            task.data.n_generated = 60;
+            None
+        }
+        TaskConfig::Rerank(task) => Some(&mut task.data.path),
         TaskConfig::Images(images) => pictures_of(images),
     };
     if let Some(path) = path {

@@ -172,6 +172,33 @@ fn a_tagger_is_the_same_on_any_number_of_ranks() -> Result {
     Ok(())
 }
 
+/// A loss that compares the rows of all micro-batches needs the vectors of all ranks.
+#[test]
+fn rows_are_compared_alike_on_any_number_of_ranks() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("triplets.csv");
+    // Two rows share a positive.
+    let line = |n: u32| format!("a{n},b{},c{n}\n", n / 2);
+    let lines: String = (0..60).map(line).collect();
+    std::fs::write(&path, format!("anchor,positive,negative\n{lines}"))?;
+    for loss in ["multiple_negatives", "triplet"] {
+        let config = four(&[
+            &format!("task={{kind='embed',seq_len=64,loss='{loss}'}}"),
+            &format!("task.data={{path='{}'}}", path.display()),
+            "task.tokenizer={kind='char'}",
+            "training.batch_size=2",
+            "checkpoint.metric=mrr@10",
+            "training.early_stopping.metric=loss",
+        ])?;
+        let whole = run(&config, &[(1, 12)])?;
+        assert!(whole.metrics.iter().filter(|line| line.contains_key("mrr@10")).count() >= 2);
+        for (n, stops) in [(2, vec![(2, 12)]), (4, vec![(4, 5), (1, 9), (2, 12)])] {
+            run(&config, &stops)?.assert_same(&whole, &format!("{loss}, {n} ranks"));
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn a_run_is_resumed_by_any_number_of_ranks() -> Result {
     for shard in ["distributed.shard_optimizer=false", "distributed.shard_optimizer=true"] {

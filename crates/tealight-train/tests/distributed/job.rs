@@ -1,11 +1,12 @@
 //! A run by ranks that are threads, in which something may go wrong on one of them.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use candle_core::Var;
+use candle_core::{Tensor, Var};
 use candle_nn::VarBuilder;
 use tealight_model::{Mode, ModelConfig};
 use tealight_ops::activation::silu;
@@ -17,7 +18,7 @@ use tealight_train::communicator::threads::{ThreadRank, ranks};
 use tealight_train::observer::Observer;
 use tealight_train::observer::jsonl::{JsonLines, cut_after};
 use tealight_train::run::Checkpoints;
-use tealight_train::task::{Evaluated, Inputs, Loss, Split, Task};
+use tealight_train::task::{Evaluated, Inputs, JointLoss, Loss, Split, Task};
 use tealight_train::training::distributed::join::Identity;
 use tealight_train::{Error, Metrics, RunConfig, Session, fit_unless_stopped};
 
@@ -104,6 +105,35 @@ impl<T: Task> Task for Faulty<T> {
 
     fn score(&self, outputs: &[f64]) -> Metrics {
         self.task.score(outputs)
+    }
+
+    fn joint_loss(&self) -> Option<&dyn JointLoss<T::Model, Self::Batch>> {
+        self.task.joint_loss().is_some().then_some(self)
+    }
+
+    fn measure(&self, model: &T::Model) -> tealight_train::Result<Metrics> {
+        self.task.measure(model)
+    }
+}
+
+impl<T: Task> JointLoss<T::Model, (T::Batch, bool)> for Faulty<T> {
+    fn vectors(
+        &self,
+        model: &T::Model,
+        (batch, _): &(T::Batch, bool),
+        mode: Mode,
+    ) -> tealight_train::Result<Tensor> {
+        self.joint().vectors(model, batch, mode)
+    }
+
+    fn loss(&self, batches: Range<u64>, vectors: &[Tensor]) -> tealight_train::Result<Loss> {
+        self.joint().loss(batches, vectors)
+    }
+}
+
+impl<T: Task> Faulty<T> {
+    fn joint(&self) -> &dyn JointLoss<T::Model, T::Batch> {
+        self.task.joint_loss().expect("a loss over all rows of a step")
     }
 }
 

@@ -80,7 +80,7 @@ fn must_refuse(folder: &Path) -> Option<(String, String)> {
 }
 
 impl Record {
-    fn read(folder: PathBuf, bf16: &Value) -> Self {
+    pub(crate) fn read(folder: PathBuf, bf16: &Value) -> Self {
         let mut origin = folder.clone();
         let mut expected = json(&origin.join("expected.json"));
         if let Some(other) = expected["same_expected_as"].as_str() {

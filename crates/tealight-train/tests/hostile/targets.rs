@@ -14,6 +14,7 @@ use tealight_train::config::ConfigSource;
 use tealight_train::data::images::source::{self, SourceConfig};
 use tealight_train::data::images::{Filter, Fit, Pictures, Preparation, decode};
 use tealight_train::inference::decision::Decision;
+use tealight_train::inference::embed::SentenceSettings;
 use tealight_train::inference::labels::{Labels, Objective};
 use tealight_train::observer::jsonl;
 use tealight_train::pipelines::Pipeline;
@@ -27,7 +28,7 @@ use tealight_train::storage::tensor_file::TensorFile;
 use tealight_train::task::{TaskConfig, TaskContext, TaskKind, seq2seq};
 use tealight_train::text::corpus::{Corpus, files};
 use tealight_train::text::tokenizer::{Specials, Tokenizer};
-use tealight_train::trained::{SentenceSettings, TrainedModel};
+use tealight_train::trained::TrainedModel;
 use tealight_train::weather;
 
 /// A function of bytes.

@@ -13,6 +13,7 @@ Examples:
   tealight init classify --data reviews.csv           finds text and labels, chooses sizes
   tealight init classify --data reviews.csv --from bert-base-uncased
   tealight init tag --data names.conll --from bert-base-cased
+  tealight init embed --data pairs.jsonl             vectors of texts; finds pairs, scores, negatives
   tealight init causal_lm --data books/ -o books.toml
   tealight init images --data photos/ -o - | tealight train - --name photos
 
@@ -21,8 +22,8 @@ The sizes suit the data, and this machine trains them in about a quarter of an h
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Init {
-    /// A task (weather, seq2seq, listops, masked_lm, causal_lm, classify, tag, images, recall, markov_icl, state_tracking,
-    /// copying), or a shipped configuration
+    /// A task (weather, seq2seq, listops, masked_lm, causal_lm, classify, tag, embed, rerank, images, recall, markov_icl,
+    /// state_tracking, copying), or a shipped configuration
     #[arg(value_name = "TASK|NAME", required_unless_present = "list")]
     pub(crate) what: Option<String>,
     /// The file or folder with your data

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
+use tealight_train::inference::embed::SentenceSettings;
 use tealight_train::inference::embed::{Embeddings, Neighbour, Normalize, Settings};
 use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::feature_extraction::{FeatureExtraction, Request};
 use tealight_train::storage::npy;
-use tealight_train::trained::SentenceSettings;
 
 use crate::args::predict as args;
 use crate::runs::input_warnings::{warn_of_truncated, warn_of_unknown};

@@ -106,11 +106,12 @@ impl LoadedConfig {
         let task = match &model.spec {
             Some(ModelSpec::TextClassifier(_)) => "classify",
             Some(ModelSpec::Tagger(_)) => "tag",
+            Some(ModelSpec::Encoder(_)) => "embed",
             Some(ModelSpec::ImageClassifier(_)) => "images",
             Some(ModelSpec::MaskedLm(_)) => "masked_lm",
             Some(ModelSpec::CausalLm(_)) => "causal_lm",
             _ => bail!(
-                "`{}` is {}: `evaluate --data` scores classifiers, taggers and language models",
+                "`{}` is {}: `evaluate --data` scores classifiers, taggers, encoders and language models",
                 model.origin.display(),
                 model.description()
             ),
@@ -124,10 +125,13 @@ impl LoadedConfig {
             ("tag", Some(labels), Some(len)) => {
                 format!("seq_len = {len}, labels = {}", json!(labels.names()))
             }
+            // How its folder embeds texts, the longest one included.
+            ("embed", ..) => String::new(),
             (_, _, Some(len)) => format!("seq_len = {}", len.min(most)),
             (_, _, None) => bail!("`{}` has no longest sequence", model.origin.display()),
         };
-        let text = format!("task = {{ kind = \"{task}\", {more} }}\n");
+        let comma = if more.is_empty() { "" } else { ", " };
+        let text = format!("task = {{ kind = \"{task}\"{comma}{more} }}\n");
         let source = ConfigSource::parse(Path::new("<evaluate>"), &text, &[])?;
         Self::new(model.fill_in(source)?, None)
     }
@@ -153,10 +157,12 @@ impl LoadedConfig {
         tested.map_err(|error| at_its_place(error, &self.source))?;
         self.test = Some(data.to_owned());
         let columns = reading.columns();
-        if let TaskConfig::Classify(task) = &mut self.config.task {
-            task.data.skip_broken |= reading.skip_broken;
-        } else if reading.skip_broken {
-            bail!("`--skip-broken` leaves out rows of texts with labels");
+        match &mut self.config.task {
+            TaskConfig::Classify(task) => task.data.skip_broken |= reading.skip_broken,
+            TaskConfig::Embed(task) => task.data.skip_broken |= reading.skip_broken,
+            TaskConfig::Rerank(task) => task.data.skip_broken |= reading.skip_broken,
+            _ if reading.skip_broken => bail!("`--skip-broken` leaves out rows of tables of texts"),
+            _ => {}
         }
         if columns == Columns::default() {
             let now = named(&self.config.task);
@@ -165,10 +171,19 @@ impl LoadedConfig {
             }
             return Ok(());
         }
-        let TaskConfig::Classify(task) = &mut self.config.task else {
-            bail!("`--text`, `--text-pair` and `--label` name columns of texts with labels");
-        };
         let Columns { text, text_pair, label } = columns;
+        let task = match &mut self.config.task {
+            TaskConfig::Classify(task) => task,
+            TaskConfig::Embed(task) => {
+                task.test_columns(text, text_pair, label);
+                return Ok(());
+            }
+            TaskConfig::Rerank(task) => {
+                task.test_columns(text, text_pair, label);
+                return Ok(());
+            }
+            _ => bail!("`--text`, `--text-pair` and `--label` name columns of tables of texts"),
+        };
         task.data.text = text.unwrap_or_else(|| task.data.text.clone());
         task.data.text_pair = text_pair.or_else(|| task.data.text_pair.clone());
         task.data.label = label.unwrap_or_else(|| task.data.label.clone());

@@ -8,6 +8,8 @@ mod labelled;
 mod language;
 mod machine;
 mod pairs;
+mod ranking;
+mod sentences;
 mod tags;
 mod weather;
 
@@ -61,10 +63,12 @@ pub(crate) fn text(
         bail!("`{path}` does not exist");
     }
     let (columns, skips_broken) = (reading.columns(), reading.skip_broken);
-    if (columns != Columns::default() || skips_broken) && task != "classify" {
+    if (columns != Columns::default() || skips_broken)
+        && !["classify", "embed", "rerank"].contains(&task)
+    {
         bail!(
-            "`--text`, `--text-pair`, `--label` and `--skip-broken` are for tables of texts with labels: for `init \
-             classify`"
+            "`--text`, `--text-pair`, `--label` and `--skip-broken` are for tables of texts: for `init classify`, \
+             `init embed` and `init rerank`"
         );
     }
     let data = UserData { file, path: quoted(path), columns, skips_broken };
@@ -89,6 +93,8 @@ fn starter(task: &str) -> Option<Starter> {
         "masked_lm" => Starter { new: language::masked, from_base: Some(language::masked_from) },
         "causal_lm" => Starter { new: language::causal, from_base: Some(language::causal_from) },
         "classify" => Starter { new: labelled::text, from_base: Some(labelled::from_base) },
+        "embed" => Starter { new: sentences::text, from_base: Some(sentences::from_base) },
+        "rerank" => Starter { new: ranking::text, from_base: Some(ranking::from_base) },
         "tag" => Starter { new: tags::text, from_base: Some(tags::from_base) },
         "images" => Starter { new: images::text, from_base: Some(images::from_base) },
         _ => return None,
@@ -155,6 +161,8 @@ fn example(task: &str) -> Option<&'static str> {
         "seq2seq" => Some("seq2seq/dates"),
         "listops" => Some("listops/small"),
         "masked_lm" => Some("masked_lm/diary"),
+        "embed" => Some("embed/paraphrases"),
+        "rerank" => Some("rerank/paraphrases"),
         "tag" => Some("tag/visits"),
         "images" => Some("images/shapes"),
         "recall" => Some("atlas/recall"),

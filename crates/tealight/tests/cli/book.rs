@@ -115,6 +115,15 @@ fn prepared() -> Result<Folder> {
     };
     folder.write("names.conll", sentences(40))?;
     folder.write("test.conll", sentences(4))?;
+    let judged = |n: u32| {
+        let row = |label| {
+            format!(
+                "{{\"query\":\"day {n}\",\"passage\":\"rain {n} {label}\",\"label\":{label}}}\n"
+            )
+        };
+        [0, 1].map(row).concat()
+    };
+    folder.write("judged.jsonl", (0..40).map(judged).collect::<String>())?;
     folder.write("sentences.txt", "It was sunny.\nIt was rainy.\n")?;
     folder.write("dates.txt", "March 3rd, 2021\n")?;
     folder.write("config.toml", TINY)?;
@@ -215,6 +224,11 @@ fn the_pages_of_language_models_do_what_they_say() -> Result {
 #[test]
 fn the_pages_of_pairs_classes_and_pictures_do_what_they_say() -> Result {
     do_as_told(&["tasks/seq2seq", "tasks/classify", "tasks/tag", "tasks/images"])
+}
+
+#[test]
+fn the_pages_of_texts_that_are_compared_do_what_they_say() -> Result {
+    do_as_told(&["tasks/embed", "tasks/rerank"])
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod checkpoints;
 mod classifying;
 mod clustering;
 mod combinations;
+mod comparing;
 mod configuration;
 mod conventions;
 mod data;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::program::{Folder, Result, SMALL, TINY};
 
 /// The table of a task, and the files that it reads.
-const TASKS: [(&str, &str); 7] = [
+const TASKS: [(&str, &str); 9] = [
     (
         "masked_lm",
         "seq_len = 64\n[task.corpus]\nkind = \"diary\"\nn_documents = 40\nn_validation = 6\nn_days = 2\n\
@@ -30,6 +30,16 @@ const TASKS: [(&str, &str); 7] = [
         "tag",
         "seq_len = 16\n[task.data]\ngenerated = \"visits\"\nn_generated = 60\n[task.tokenizer]\nkind = \"wordpiece\"\n\
          vocab_size = 200\n",
+    ),
+    (
+        "embed",
+        "seq_len = 32\n[task.data]\ngenerated = \"paraphrases\"\nn_generated = 60\n[task.tokenizer]\n\
+         kind = \"wordpiece\"\nvocab_size = 200\n",
+    ),
+    (
+        "rerank",
+        "seq_len = 48\n[task.data]\ngenerated = \"paraphrases\"\nn_generated = 60\n[task.tokenizer]\n\
+         kind = \"wordpiece\"\nvocab_size = 200\n",
     ),
     ("listops", "n_train = 40\nn_validation = 20\nn_test = 20\nmax_length = 24\nmin_length = 4\n"),
     ("recall", "n_validation = 20\nn_test = 20\n[[task.tests]]\nname = \"far\"\nseq_len = 64\n"),

@@ -201,7 +201,7 @@ pub fn texts(path: &Path, wanted: &Columns) -> Result<Columns> {
 }
 
 /// The first of `names` that a column has, without regard to case: headings are written in many ways.
-fn named<'a>(names: &[&str], columns: &[&'a Column]) -> Option<&'a Column> {
+pub(super) fn named<'a>(names: &[&str], columns: &[&'a Column]) -> Option<&'a Column> {
     let is = |name: &str| columns.iter().find(|c| c.name.trim().eq_ignore_ascii_case(name));
     names.iter().find_map(|name| is(name)).copied()
 }

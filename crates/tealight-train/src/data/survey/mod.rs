@@ -8,6 +8,7 @@ mod corpus;
 mod labelled;
 mod pairs;
 mod pictures;
+mod sentences;
 mod tags;
 
 use std::path::Path;
@@ -17,6 +18,7 @@ pub use labelled::{Columns, Labelled, Target, column_names, labelled, texts};
 pub(crate) use pairs::is_heading;
 pub use pairs::{Pairs, pairs};
 pub use pictures::{PictureFiles, PictureFormat, pictures};
+pub use sentences::{Alike, Compared, compared};
 pub use tags::{Tagged, tags};
 
 use crate::error::Error;

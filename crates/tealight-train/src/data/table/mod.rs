@@ -8,9 +8,10 @@ mod folders;
 mod json_array;
 mod json_lines;
 mod separated;
+mod unused;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub(crate) use broken::Broken;
+pub(crate) use unused::{Unused, listed};
 
 use super::compressed::{self, Compression};
 use super::text::corpus::Origin;
@@ -116,6 +118,29 @@ impl<'a> Cells<'a> {
         }
     }
 
+    /// The cell of this name.
+    ///
+    /// # Errors
+    /// If there is none: the names that there are.
+    pub(crate) fn field(self, name: &str) -> Result<Cell<'a>, String> {
+        self.get(name).ok_or_else(|| {
+            // Sorted: another crate may enable the feature of serde_json that keeps the order of fields.
+            missing("field", name, self.iter().map(|(name, _)| name).collect::<BTreeSet<_>>())
+        })
+    }
+
+    /// The text in the cell of this name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn text(self, name: &str) -> Result<String, String> {
+        match self.field(name)? {
+            Cell::Json(Value::String(text)) => Ok(text.clone()),
+            Cell::Written(text) => Ok(text.to_owned()),
+            Cell::Json(_) => Err(format!("the field `{name}` is not a text")),
+        }
+    }
+
     /// All cells with their names.
     pub(crate) fn iter(self) -> Box<dyn Iterator<Item = (&'a str, Cell<'a>)> + 'a> {
         match self {
@@ -127,6 +152,28 @@ impl<'a> Cells<'a> {
                 Box::new(names.iter().map(String::as_str).zip(cells))
             }
         }
+    }
+}
+
+impl Cell<'_> {
+    /// The number in this cell of `field`. `needs` names what needs one, for the error.
+    ///
+    /// # Errors
+    /// If it is no number, or none that f32 can hold.
+    pub(crate) fn number(self, field: &str, needs: &str) -> Result<f64, String> {
+        let (number, shown) = match self {
+            Self::Json(value) => (value.as_f64(), value.to_string()),
+            Self::Written(cell) => {
+                (cell.trim().parse().ok(), format!("\"{}\"", cell.escape_debug()))
+            }
+        };
+        // It is computed with in f32.
+        let rule = match number {
+            Some(number) if (number as f32).is_finite() => return Ok(number),
+            Some(_) => "a finite number in f32: at most 3.4e38 in size",
+            None => "a number",
+        };
+        Err(format!("`{field}` is {shown}, and {needs} needs {rule}"))
     }
 }
 
@@ -176,6 +223,17 @@ impl Table {
         self.rows.heading()
     }
 
+    /// # Errors
+    /// If the columns are the same in all rows, and one of `names` is not among them.
+    pub(crate) fn check_heading<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<()> {
+        let Some(heading) = self.heading() else { return Ok(()) };
+        let mut lacking =
+            names.into_iter().filter(|name| !heading.iter().any(|known| known == name));
+        lacking
+            .next()
+            .map_or(Ok(()), |name| Err(self.source.wrong(1, missing("column", name, heading))))
+    }
+
     /// The sign between the cells of a row; `None` of JSON.
     pub(crate) fn separator(&self) -> Option<u8> {
         self.rows.separator()
@@ -193,6 +251,12 @@ impl Table {
     pub(crate) fn broken(&self) -> Broken {
         Broken::new(self.source.path.clone())
     }
+}
+
+fn missing(what: &str, name: &str, known: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    let known: Vec<String> =
+        known.into_iter().map(|known| format!("`{}`", known.as_ref().escape_debug())).collect();
+    format!("there is no {what} `{name}` among {}", known.join(", "))
 }
 
 /// Whether the name of a file is that of a table, or it is a folder.

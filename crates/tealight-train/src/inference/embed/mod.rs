@@ -26,7 +26,7 @@ use crate::data::text::tokenizer::{Tokenizer, Truncated};
 use crate::error::{Error, Result};
 use crate::inference::batches::Batching;
 use crate::inference::check_finite;
-pub use settings::{Normalize, Pooling, Settings, to_unit_length};
+pub use settings::{Normalize, Pooling, SentenceSettings, Settings, to_unit_length};
 pub use vectors::{Embeddings, Neighbour};
 
 /// Texts → vectors, by an encoder with its tokenizer. It may be shared between threads.

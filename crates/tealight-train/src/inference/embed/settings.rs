@@ -1,5 +1,7 @@
 //! The settings of an embedding, and the pooling of hidden states.
 
+use std::collections::BTreeMap;
+
 use tealight_model::names;
 
 use crate::data::text::tokenizer::Side;
@@ -49,6 +51,19 @@ pub struct Settings {
     pub lowercase: bool,
     /// Put before each text.
     pub prompt: String,
+}
+
+/// How a model embeds texts, as its folder or its run says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SentenceSettings {
+    /// The settings, with the prompt that the folder applies by default.
+    pub settings: Settings,
+    /// All prompts by name; some are empty.
+    pub prompts: BTreeMap<String, String>,
+    /// The name of the default prompt.
+    pub default_prompt: Option<String>,
+    /// Whether the folder has the files; without them, the settings are sentence-transformers' default.
+    pub is_stated: bool,
 }
 
 impl Default for Settings {

@@ -29,6 +29,25 @@ pub struct Text {
     pub text_pair: Option<String>,
 }
 
+/// The function between the output of a cross-encoder, a logit, and its score.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// The score is the logit.
+    Identity,
+    /// The score is σ(x) = 1/(1 + e⁻ˣ), from 0 to 1.
+    Sigmoid,
+}
+
+impl Activation {
+    /// The score of a logit.
+    pub fn score(self, logit: f64) -> f64 {
+        match self {
+            Self::Identity => logit,
+            Self::Sigmoid => 1. / (1. + (-logit).exp()),
+        }
+    }
+}
+
 /// A classifier with what reads its texts and names its outputs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TextClassifier<'a> {

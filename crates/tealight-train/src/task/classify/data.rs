@@ -6,11 +6,12 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use super::config::{Config, DataConfig, PATH};
-use super::file::{Example, Examples, Label, listed, read};
+use super::file::{Example, Examples, Label, read};
 use super::linear::Texts;
 use super::remarks::{counted, counts, remarks};
 use crate::data::DataFile;
 use crate::data::fingerprint::fnv_1a;
+use crate::data::table::listed;
 use crate::error::{Error, Result};
 use crate::inference::labels::{Labels, Objective};
 use crate::inference::text_classifier::encoder::{Encoder, Tokens};

@@ -1,12 +1,11 @@
 //! Texts with labels from the rows of a [table](crate::data::table).
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::slice;
 
 use serde_json::Value;
 
-use crate::data::table::{Cell, Cells, Table};
+use crate::data::table::{Cell, Cells, Table, Unused};
 use crate::data::text::corpus::Origin;
 use crate::error::{Error, Result};
 use crate::inference::labels::Objective;
@@ -16,8 +15,6 @@ use crate::inference::text_classifier::Text;
 const SEPARATOR: char = ';';
 /// The field of the second text, where it may be left out and no setting names it.
 pub(super) const TEXT_PAIR: &str = "text_pair";
-/// Names of columns that are shown.
-const MAX_NAMES: usize = 12;
 /// How broken rows are left out.
 const ADVICE: &str = "; `task.data.skip_broken` = true (`--skip-broken`) leaves out such rows";
 
@@ -75,25 +72,15 @@ impl Fields<'_> {
     }
 
     /// Refuses a table whose heading lacks one of them.
-    pub(super) fn check_heading(&self, path: &Path, table: &Table) -> Result<()> {
-        let Some(heading) = table.heading() else { return Ok(()) };
+    pub(super) fn check_heading(&self, table: &Table) -> Result<()> {
         let pair = self.text_pair.filter(|_| self.label.is_some());
-        let required = [Some(self.text), pair, self.label].into_iter().flatten();
-        let mut lacking = required.filter(|name| !heading.iter().any(|known| known == name));
-        match lacking.next() {
-            Some(name) => Err(Error::line(path, 1, missing("column", name, heading))),
-            None => Ok(()),
-        }
+        table.check_heading([Some(self.text), pair, self.label].into_iter().flatten())
     }
 
     /// The text of a row, or of both of a pair.
     pub(super) fn text(&self, cells: Cells<'_>) -> Result<Text, String> {
         let may_lack = |name: &&str| self.label.is_some() || cells.get(name).is_some();
-        let text = |name: &str| match field(cells, name)? {
-            Cell::Json(Value::String(text)) => Ok(text.clone()),
-            Cell::Written(text) => Ok(text.to_owned()),
-            Cell::Json(_) => Err(format!("the field `{name}` is not a text")),
-        };
+        let text = |name: &str| cells.text(name);
         Ok(Text {
             text: text(self.text)?,
             text_pair: self.text_pair.filter(may_lack).map(text).transpose()?,
@@ -108,14 +95,11 @@ impl Fields<'_> {
 pub(super) fn read(key: &str, path: &Path, wanted: Wanted<'_>) -> Result<Examples> {
     let Wanted { fields, objective, skips_broken } = wanted;
     let table = Table::open(key, path)?;
-    fields.check_heading(path, &table)?;
-    let (mut broken, mut all, mut unused) = (table.broken(), Vec::new(), BTreeSet::new());
+    fields.check_heading(&table)?;
+    let (mut broken, mut all, mut unused) = (table.broken(), Vec::new(), Unused::default());
     table.each(|origin, row| {
-        let names = row.iter().flat_map(|cells| cells.iter().map(|(name, _)| name));
-        for name in names.filter(|name| !fields.has(name)) {
-            if !unused.contains(name) {
-                unused.insert(name.to_owned());
-            }
+        if let Ok(cells) = &row {
+            unused.add(*cells, |name| fields.has(name));
         }
         let read = row.and_then(|cells| example(cells, fields, objective));
         if let Some((text, label)) = broken.row(&origin, read) {
@@ -131,21 +115,8 @@ pub(super) fn read(key: &str, path: &Path, wanted: Wanted<'_>) -> Result<Example
         return Err(Error::config([key], message));
     }
     let left_out = broken.note().map(|note| format!("`{}`: {note}", path.display()));
-    let unused = (!unused.is_empty())
-        .then(|| format!("not used: {}", listed(unused.iter().map(|name| format!("`{name}`")))));
-    let notes = table.notes.into_iter().chain(left_out).chain(unused).collect();
+    let notes = table.notes.into_iter().chain(left_out).chain(unused.note()).collect();
     Ok(Examples { all, notes })
-}
-
-/// The first names, and how many more there are.
-pub(super) fn listed(names: impl IntoIterator<Item = String>) -> String {
-    let mut names = names.into_iter();
-    let shown: Vec<_> = names.by_ref().take(MAX_NAMES).collect();
-    let more = match names.count() {
-        0 => String::new(),
-        n => format!(", and {n} more"),
-    };
-    shown.join(", ") + &more
 }
 
 /// A row as text and label.
@@ -162,22 +133,8 @@ fn example(
         }
     }
     let name = fields.label.unwrap_or_default();
-    let label = Label::from_cell(field(cells, name)?, objective, name)?;
+    let label = Label::from_cell(cells.field(name)?, objective, name)?;
     Ok((text, label))
-}
-
-/// The cell of this name.
-fn field<'a>(cells: Cells<'a>, name: &str) -> Result<Cell<'a>, String> {
-    cells.get(name).ok_or_else(|| {
-        // Sorted: another crate may enable the feature of serde_json that keeps the order of fields.
-        missing("field", name, cells.iter().map(|(name, _)| name).collect::<BTreeSet<_>>())
-    })
-}
-
-fn missing(what: &str, name: &str, known: impl IntoIterator<Item = impl AsRef<str>>) -> String {
-    let known: Vec<String> =
-        known.into_iter().map(|known| format!("`{}`", known.as_ref().escape_debug())).collect();
-    format!("there is no {what} `{name}` among {}", known.join(", "))
 }
 
 impl Label {
@@ -208,23 +165,11 @@ impl Label {
             (Objective::Labels, Cell::Json(value)) => Err(format!(
                 "the field `{field}` is {value}, and `task.objective` = \"labels\" needs a list of labels"
             )),
-            (Objective::Regression, cell) => number(cell, field).map(Self::Number),
+            (Objective::Regression, cell) => {
+                cell.number(field, "`task.objective` = \"regression\"").map(Self::Number)
+            }
         }
     }
-}
-
-fn number(cell: Cell<'_>, field: &str) -> Result<f64, String> {
-    let (number, shown) = match cell {
-        Cell::Json(value) => (value.as_f64(), value.to_string()),
-        Cell::Written(cell) => (cell.trim().parse().ok(), format!("\"{}\"", cell.escape_debug())),
-    };
-    // Targets are computed with in f32.
-    let rule = match number {
-        Some(number) if (number as f32).is_finite() => return Ok(number),
-        Some(_) => "a finite number in f32: at most 3.4e38 in size",
-        None => "a number",
-    };
-    Err(format!("`{field}` is {shown}, and `task.objective` = \"regression\" needs {rule}"))
 }
 
 fn json_word(value: &Value, field: &str) -> Result<String, String> {

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::file::{Example, listed};
+use super::file::Example;
+use crate::data::table::listed;
 use crate::task::table::thousands;
 
 /// Characters of a text that are shown.

@@ -37,7 +37,7 @@ pub fn texts(path: &Path, fields: &TextFields, broken_rows: BrokenRows) -> Resul
     let text_pair = Some(fields.text_pair.as_deref().unwrap_or(TEXT_PAIR));
     let fields = Fields { text: &fields.text, text_pair, label: None };
     let table = Table::open(KEY, path)?;
-    fields.check_heading(path, &table)?;
+    fields.check_heading(&table)?;
     let (mut broken, mut texts, mut is_read) = (table.broken(), Vec::new(), Vec::new());
     let is_refused = broken_rows == BrokenRows::Refused;
     table.each(|origin, row| {

@@ -14,15 +14,8 @@ use serde_json::{Map, Value, json};
 
 use super::{CONFIG, MODEL, of_json};
 use crate::error::{Error, Result};
-
-/// The function between the output of a cross-encoder, a logit, and its score.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// The score is the logit.
-    Identity,
-    /// The score is σ(x) = 1/(1 + e⁻ˣ), from 0 to 1.
-    Sigmoid,
-}
+use crate::inference::text_classifier::Activation;
+use crate::storage::files;
 
 impl Activation {
     /// The function that `folder` states; `None` if none of its files does.
@@ -61,23 +54,25 @@ impl Activation {
         }
     }
 
-    /// Adds the keys by which sentence-transformers 3 to 6 know the function to a `config.json`.
-    pub(crate) fn add_to(self, config: &mut Map<String, Value>) {
-        let class = match self {
+    /// The file by which sentence-transformers 6 knows the function, for a folder without a `config.json`.
+    pub(crate) fn file(self) -> Result<(String, Vec<u8>)> {
+        let bytes = files::to_json(Path::new(MODEL), &json!({ "activation_fn": self.class() }))?;
+        Ok((MODEL.to_owned(), bytes))
+    }
+
+    fn class(self) -> &'static str {
+        match self {
             Self::Identity => "torch.nn.modules.linear.Identity",
             Self::Sigmoid => "torch.nn.modules.activation.Sigmoid",
-        };
+        }
+    }
+
+    /// Adds the keys by which sentence-transformers 3 to 6 know the function to a `config.json`.
+    pub(crate) fn add_to(self, config: &mut Map<String, Value>) {
+        let class = self.class();
         config.insert("sbert_ce_default_activation_function".to_owned(), class.into());
         let of_newer = json!({ "activation_fn": class, "version": "4.1.0" });
         config.insert("sentence_transformers".to_owned(), of_newer);
-    }
-
-    /// The score of a logit.
-    pub fn score(self, logit: f64) -> f64 {
-        match self {
-            Self::Identity => logit,
-            Self::Sigmoid => 1. / (1. + (-logit).exp()),
-        }
     }
 }
 

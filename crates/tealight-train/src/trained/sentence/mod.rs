@@ -25,7 +25,7 @@ use super::TrainedModel;
 use super::weight_files::read_json_text;
 use crate::data::text::tokenizer::Side;
 use crate::error::{Error, Result};
-use crate::inference::embed::{Normalize, Settings};
+use crate::inference::embed::{Normalize, SentenceSettings};
 use pooling::poolings;
 
 /// The steps.
@@ -41,26 +41,16 @@ pub(crate) const CONFIG: &str = "config.json";
 /// The folder of the pooling in folders that are written.
 pub(crate) const POOLING: &str = "1_Pooling";
 
-/// How a folder embeds texts.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SentenceSettings {
-    /// The settings, with the prompt that the folder applies by default.
-    pub settings: Settings,
-    /// All prompts by name; some are empty.
-    pub prompts: BTreeMap<String, String>,
-    /// The name of the default prompt.
-    pub default_prompt: Option<String>,
-    /// Whether the folder has the files; without them, the settings are sentence-transformers' default.
-    pub is_stated: bool,
-}
-
 impl TrainedModel {
-    /// How the model's folder embeds texts.
+    /// How the model embeds texts: as its run trained it to, or as its folder says.
     ///
     /// # Errors
     /// As [`SentenceSettings::read`].
     pub fn sentence_settings(&self) -> Result<SentenceSettings> {
-        SentenceSettings::read(&self.folder, self.config.d_model)
+        match &self.readers.sentence {
+            Some(trained) => Ok(trained.clone()),
+            None => SentenceSettings::read(&self.folder, self.config.d_model),
+        }
     }
 }
 

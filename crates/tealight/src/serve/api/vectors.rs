@@ -4,10 +4,10 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use tealight_model::ModelSpec;
 use tealight_train::inference::embed::{Normalize, to_unit_length};
+use tealight_train::inference::text_classifier::Activation;
 use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::feature_extraction::{FeatureExtraction, Request};
 use tealight_train::pipelines::reranking::{self, Relevance, Reranking};
-use tealight_train::trained::Activation;
 
 use super::check;
 use crate::args::serve::MAX_ANSWER;

@@ -14,6 +14,7 @@ use rayon::prelude::*;
 
 use crate::data::fingerprint::fnv_1a;
 use crate::inference::text_classifier::Text;
+use crate::task::words::is_alone;
 
 /// The most words of a text.
 const MAX_WORDS: usize = 2_000;
@@ -55,12 +56,6 @@ fn words(text: &str) -> Vec<String> {
         }
     }
     words
-}
-
-/// Whether a character is of a script without spaces: Thai, Lao, Khmer, Burmese, kana, Chinese.
-fn is_alone(c: char) -> bool {
-    matches!(c, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}'
-        | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{20000}'..='\u{3ffff}')
 }
 
 /// The terms of the texts to learn from, in ascending order, each with its second factor.

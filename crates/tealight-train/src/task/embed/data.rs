@@ -1,0 +1,352 @@
+//! The rows of both splits as token ids, and the texts of evaluations.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use tealight_ops::rng::{Purpose, Stream};
+
+use super::config::Config;
+use super::evaluations::{Evaluations, Retrieval, Role, of_pairs};
+use super::remarks::remarks;
+use super::rows::{Row, Rows, read};
+use super::source::{DataConfig, Generated, PATH};
+use crate::data::DataFile;
+use crate::data::fingerprint::fnv_1a;
+use crate::data::paraphrases::{FAMILY, MAX_HELD_OUT, Paraphrase, paraphrases};
+use crate::data::text::corpus::Origin;
+use crate::data::text::tokenizer::{Side, Tokenizer, Truncated};
+use crate::error::{Error, Result};
+use crate::task::table::thousands;
+use crate::task::text::{kept_or_trained, tokenizer_file};
+
+const VALIDATION: &str = "task.data.validation";
+const VALIDATION_PATH: &str = "task.data.validation_path";
+
+/// A text with its prompt.
+#[derive(Debug)]
+pub(super) struct Text {
+    /// As the user has it.
+    pub(super) plain: String,
+    /// With the special tokens of the template.
+    pub(super) ids: Vec<u32>,
+    /// The number of the text without its prompt: equal numbers are equal texts.
+    pub(super) source: usize,
+}
+
+/// A row, as places of texts.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) anchor: usize,
+    pub(super) positive: usize,
+    pub(super) negatives: Vec<usize>,
+    pub(super) label: Option<f64>,
+    pub(super) group: Option<usize>,
+}
+
+/// The rows of both splits, their texts and the tokenizer.
+#[derive(Debug)]
+pub(super) struct Data {
+    pub(super) texts: Vec<Text>,
+    pub(super) train: Vec<Item>,
+    pub(super) validation: Vec<Item>,
+    /// The held-out pairs as queries and documents; `None` of rows with labels, and where each text is its own positive.
+    pub(super) pairs: Option<Retrieval>,
+    /// By the place of a query of these: how many documents fit it as well, of drawn pairs.
+    pub(super) n_fitting: Option<BTreeMap<usize, usize>>,
+    pub(super) evaluations: Evaluations,
+    pub(super) tokenizer: Tokenizer,
+    /// The files of the rows, of the evaluations and of the tokenizer.
+    pub(super) files: Vec<DataFile>,
+    /// What a user should know about the rows, a line each.
+    pub(super) remarks: Vec<String>,
+}
+
+/// The rows of both splits.
+struct Splits {
+    train: Vec<Row>,
+    validation: Vec<Row>,
+    /// By held-out row: how many second texts fit the first as well, of drawn pairs.
+    n_fitting: Option<Vec<usize>>,
+    files: Vec<DataFile>,
+    notes: Vec<String>,
+}
+
+impl Data {
+    /// Reads or draws the rows, and reads the tokenizer in `kept` or trains it. All rows are held out in a test.
+    pub(super) fn new(
+        config: &Config,
+        seq_len: usize,
+        seed: u64,
+        kept: Option<&Path>,
+        is_test: bool,
+    ) -> Result<Self> {
+        let splits = if is_test { Splits::to_test(config)? } else { Splits::new(config, seed)? };
+        let Splits { train, validation, n_fitting, mut files, notes } = splits;
+        let of_training = train.iter().flat_map(|row| {
+            [&row.anchor, &row.positive]
+                .into_iter()
+                .chain(&row.negatives)
+                .map(|text| Ok(text.clone()))
+        });
+        let tokenizer = kept_or_trained(kept, &config.tokenizer, || Ok(of_training))?;
+        let mut places = Places::new(config);
+        let [train_items, held_out] = [&train, &validation]
+            .map(|rows| rows.iter().map(|row| places.item(row)).collect::<Vec<_>>());
+        let evaluations =
+            Evaluations::read(&config.similarity, &config.retrieval, |role, text| {
+                places.place(role, text)
+            })?;
+        let n_special = tokenizer.n_added();
+        if seq_len <= n_special {
+            let message = format!(
+                "`task.seq_len` = {seq_len} leaves no room for a text: the tokenizer adds {n_special} special tokens"
+            );
+            return Err(Error::config(["task.seq_len"], message));
+        }
+        let encoded = tokenizer.encode_all_truncated(&places.prompted, seq_len, Side::Right)?;
+        if let Some(at) = encoded.iter().position(|text| text.ids.is_empty()) {
+            let rule = "the tokenizer makes no token of it, and adds none";
+            return Err(Error::text(&places.prompted[at], rule));
+        }
+        let n_truncated = encoded.iter().filter(|text| text.is_truncated).count();
+        let truncated = (n_truncated > 0).then(|| {
+            format!(
+                "{} of {} texts are longer than `task.seq_len` = {seq_len} tokens, and lose their ends",
+                thousands(n_truncated as u64),
+                thousands(encoded.len() as u64)
+            )
+        });
+        let Places { texts, .. } = places;
+        let texts = texts.into_iter().zip(encoded);
+        let texts =
+            texts.map(|((plain, source), Truncated { ids, .. })| Text { plain, ids, source });
+        let pairs =
+            (!config.wanted().wants.has_labels() && !config.data.self_positive).then(|| {
+                of_pairs(
+                    "validation",
+                    held_out
+                        .iter()
+                        .map(|item| (item.anchor, item.positive, &*item.negatives, item.group)),
+                )
+            });
+        files.extend(evaluations.files.iter().cloned());
+        files.push(tokenizer_file(&tokenizer)?);
+        let of_rows = remarks(
+            &train
+                .iter()
+                .chain(validation.iter().filter(|_| !is_test))
+                .cloned()
+                .collect::<Vec<_>>(),
+        );
+        let n_fitting =
+            n_fitting.map(|all| held_out.iter().map(|item| item.anchor).zip(all).collect());
+        Ok(Self {
+            texts: texts.collect(),
+            train: train_items,
+            validation: held_out,
+            n_fitting,
+            pairs,
+            evaluations,
+            tokenizer,
+            files,
+            remarks: notes.into_iter().chain(of_rows).chain(truncated).collect(),
+        })
+    }
+}
+
+/// Different texts with their prompts, and their places.
+struct Places<'a> {
+    config: &'a Config,
+    prompted: Vec<String>,
+    /// Without their prompts, and the numbers of these.
+    texts: Vec<(String, usize)>,
+    of_prompted: BTreeMap<String, usize>,
+    sources: BTreeMap<String, usize>,
+    groups: BTreeMap<String, usize>,
+}
+
+impl<'a> Places<'a> {
+    fn new(config: &'a Config) -> Self {
+        Self {
+            config,
+            prompted: Vec::new(),
+            texts: Vec::new(),
+            of_prompted: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            groups: BTreeMap::new(),
+        }
+    }
+
+    fn place(&mut self, role: Role, text: &str) -> usize {
+        let prompt = match role {
+            Role::Query => &self.config.prompts.query,
+            Role::Document => &self.config.prompts.document,
+        };
+        let prompted = format!("{prompt}{text}");
+        if let Some(&place) = self.of_prompted.get(&prompted) {
+            return place;
+        }
+        let source = number(&mut self.sources, text);
+        self.texts.push((text.to_owned(), source));
+        self.prompted.push(prompted.clone());
+        self.of_prompted.insert(prompted, self.prompted.len() - 1);
+        self.prompted.len() - 1
+    }
+
+    fn item(&mut self, row: &Row) -> Item {
+        Item {
+            anchor: self.place(Role::Query, &row.anchor),
+            positive: self.place(Role::Document, &row.positive),
+            negatives: row.negatives.iter().map(|text| self.place(Role::Document, text)).collect(),
+            label: row.label,
+            group: row.group.as_ref().map(|group| number(&mut self.groups, group)),
+        }
+    }
+}
+
+/// The number of a text: that of the first equal one.
+fn number(numbers: &mut BTreeMap<String, usize>, text: &str) -> usize {
+    let next = numbers.len();
+    *numbers.entry(text.to_owned()).or_insert(next)
+}
+
+impl Splits {
+    fn new(config: &Config, seed: u64) -> Result<Self> {
+        let DataConfig { path, generated, n_generated, validation_path, validation, .. } =
+            &config.data;
+        if let Some(Generated::Paraphrases) = generated {
+            return Ok(Self::drawn(*n_generated, seed));
+        }
+        let Rows { all, mut notes } = read(PATH, path, config.wanted())?;
+        let mut files = vec![data_file(PATH, path, &all)];
+        let (train, held_out) = match validation_path {
+            None => divided(all, config, *validation, seed)?,
+            Some(other) => {
+                let canonical = |path: &Path| path.canonicalize().map_err(Error::io("find", path));
+                if other.exists() && canonical(path)? == canonical(other)? {
+                    let message =
+                        format!("`{VALIDATION_PATH}` is the file of `{PATH}`: it must be another");
+                    return Err(Error::config([VALIDATION_PATH, PATH], message));
+                }
+                let held_out = read(VALIDATION_PATH, other, config.wanted())?;
+                files.push(data_file(VALIDATION_PATH, other, &held_out.all));
+                notes.extend(held_out.notes);
+                notes.extend(in_both(&all, &held_out.all));
+                (all, held_out.all)
+            }
+        };
+        Ok(Self { train, validation: held_out, n_fitting: None, files, notes })
+    }
+
+    /// All rows of the file of the training rows, on both sides.
+    fn to_test(config: &Config) -> Result<Self> {
+        let path = &config.data.path;
+        let Rows { all, notes } = read(PATH, path, config.wanted())?;
+        let files = vec![data_file(PATH, path, &all)];
+        Ok(Self { train: all.clone(), validation: all, n_fitting: None, files, notes })
+    }
+
+    fn drawn(n: usize, seed: u64) -> Self {
+        let pairs = |is_held_out, n| paraphrases(seed, is_held_out, n);
+        let row = |(line, Paraphrase { first, second, .. }): (u64, Paraphrase)| Row {
+            anchor: first,
+            positive: second,
+            negatives: Vec::new(),
+            label: None,
+            group: None,
+            origin: Origin { path: Path::new("paraphrases").into(), line },
+        };
+        // Whole families, of which all second sentences are there.
+        let n_held_out = (n / 5).next_multiple_of(FAMILY).min(MAX_HELD_OUT);
+        let held_out = pairs(true, n_held_out);
+        let n_fitting = held_out.iter().map(|one| if one.is_certain { 1 } else { FAMILY });
+        let n_fitting = Some(n_fitting.collect());
+        Self {
+            train: (1..).zip(pairs(false, n)).map(row).collect(),
+            validation: (1..).zip(held_out).map(row).collect(),
+            n_fitting,
+            files: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// How many rows of `held_out` are to train on, too.
+fn in_both(train: &[Row], held_out: &[Row]) -> Option<String> {
+    let pair = |row: &Row| (row.anchor.clone(), row.positive.clone());
+    let trained: BTreeSet<_> = train.iter().map(pair).collect();
+    let n = held_out.iter().filter(|row| trained.contains(&pair(row))).count();
+    (n > 0).then(|| {
+        format!("{} rows of `{VALIDATION_PATH}` are in `{PATH}`, too", thousands(n as u64))
+    })
+}
+
+/// Holds out a share of the rows. Of pairs without labels, those with a text or a group in common are on one side; of
+/// labelled ones, copies.
+fn divided(all: Vec<Row>, config: &Config, share: f64, seed: u64) -> Result<(Vec<Row>, Vec<Row>)> {
+    let stream = Stream::new(seed, Purpose::Data).fork_name("embed");
+    let n = all.len();
+    let places: Vec<f64> = if config.wanted().wants.has_labels() {
+        all.iter()
+            .map(|row| {
+                let mut texts = [&row.anchor, &row.positive];
+                texts.sort();
+                texts.iter().fold(stream, |stream, text| stream.fork_name(text)).uniform(0)
+            })
+            .collect()
+    } else {
+        let connected = connected(&all);
+        connected.iter().map(|&first| stream.fork_name(&all[first].anchor).uniform(0)).collect()
+    };
+    let mut places = places.into_iter();
+    let (validation, train): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|_| places.next().is_some_and(|place| place < share));
+    if train.is_empty() || validation.is_empty() {
+        let message = format!(
+            "`{VALIDATION}` = {share} leaves {} of {n} rows to train on and {} for validation, as copies and, without \
+             labels, rows with a text in common are on one side: `{VALIDATION_PATH}` names a file of others",
+            train.len(),
+            validation.len()
+        );
+        return Err(Error::config([VALIDATION, VALIDATION_PATH], message));
+    }
+    Ok((train, validation))
+}
+
+/// By row: the first row that it is connected with, by texts and groups in common.
+fn connected(rows: &[Row]) -> Vec<usize> {
+    fn root(parents: &mut [usize], mut row: usize) -> usize {
+        while parents[row] != row {
+            parents[row] = parents[parents[row]];
+            row = parents[row];
+        }
+        row
+    }
+    let mut parents: Vec<usize> = (0..rows.len()).collect();
+    let mut first: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+    for (at, row) in rows.iter().enumerate() {
+        let texts = [&row.anchor, &row.positive].map(|text| (false, &**text));
+        let group = row.group.as_deref().map(|group| (true, group));
+        for key in texts.into_iter().chain(group) {
+            let other = *first.entry(key).or_insert(at);
+            let (a, b) = (root(&mut parents, at), root(&mut parents, other));
+            parents[a.max(b)] = a.min(b);
+        }
+    }
+    (0..rows.len()).map(|row| root(&mut parents, row)).collect()
+}
+
+/// The file with the fingerprint of its texts, each behind its length, and its labels.
+fn data_file(key: &str, path: &Path, rows: &[Row]) -> DataFile {
+    let mut bytes = Vec::new();
+    let mut add = |text: &str| {
+        bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(text.as_bytes());
+    };
+    for Row { anchor, positive, negatives, label, group, .. } in rows {
+        add(&format!("{} negatives", negatives.len()));
+        [anchor, positive].into_iter().chain(negatives).chain(group).for_each(|text| add(text));
+        add(&label.map_or_else(String::new, |label| label.to_string()));
+    }
+    DataFile::new(key, path, fnv_1a(bytes))
+}

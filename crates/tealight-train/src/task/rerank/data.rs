@@ -1,0 +1,269 @@
+//! The queries of both splits, and their pairs as token ids.
+
+use std::path::Path;
+
+use rayon::prelude::*;
+use tealight_ops::rng::{Purpose, Stream};
+
+use super::config::{Config, remarks};
+use super::loss::Passages;
+use super::rows::{List, Passage, Rows, read};
+use super::source::{DataConfig, Generated, PATH};
+use crate::data::DataFile;
+use crate::data::fingerprint::fnv_1a;
+use crate::data::paraphrases::{FAMILY, MAX_HELD_OUT, Paraphrase, paraphrases};
+use crate::data::text::corpus::Origin;
+use crate::error::{Error, Result};
+use crate::inference::text_classifier::Text;
+use crate::inference::text_classifier::encoder::{Encoder, Tokens};
+use crate::task::table::thousands;
+use crate::task::text::{kept_or_trained, tokenizer_file};
+
+const VALIDATION: &str = "task.data.validation";
+const VALIDATION_PATH: &str = "task.data.validation_path";
+/// Passages of a drawn query besides those of its family.
+const N_OTHERS: usize = 4;
+
+/// A query with its passages, as pairs of token ids.
+#[derive(Clone, Debug)]
+pub(super) struct Example {
+    pub(super) pairs: Vec<Tokens>,
+    pub(super) labels: Vec<f32>,
+}
+
+/// The queries of both splits and what reads them.
+#[derive(Debug)]
+pub(super) struct Data {
+    /// Of so many passages as the loss takes.
+    pub(super) train: Vec<Example>,
+    pub(super) validation: Vec<Example>,
+    /// The held-out queries, in the same order.
+    pub(super) held_out: Vec<List>,
+    /// By held-out query: how many passages fit as well as the right one, of drawn queries.
+    pub(super) n_fitting: Option<Vec<usize>>,
+    pub(super) encoder: Encoder,
+    pub(super) files: Vec<DataFile>,
+    /// What a user should know about the queries, a line each.
+    pub(super) remarks: Vec<String>,
+}
+
+/// The queries of both splits.
+struct Splits {
+    train: Vec<List>,
+    validation: Vec<List>,
+    n_fitting: Option<Vec<usize>>,
+    files: Vec<DataFile>,
+    notes: Vec<String>,
+}
+
+impl Data {
+    /// Reads or draws the queries, and reads the tokenizer in `kept` or trains it. All queries are held out in a test.
+    pub(super) fn new(
+        config: &Config,
+        seq_len: usize,
+        seed: u64,
+        kept: Option<&Path>,
+        is_test: bool,
+    ) -> Result<Self> {
+        let splits = if is_test { Splits::to_test(config)? } else { Splits::new(config, seed)? };
+        let Splits { train, validation, n_fitting, mut files, notes } = splits;
+        let texts = train.iter().flat_map(|list| {
+            let passages = list.passages.iter().map(|passage| &passage.text);
+            [&list.query].into_iter().chain(passages).map(|text| Ok(text.clone()))
+        });
+        let tokenizer = kept_or_trained(kept, &config.tokenizer, || Ok(texts))?;
+        files.push(tokenizer_file(&tokenizer)?);
+        let encoder = Encoder::new(tokenizer, seq_len, config.n_token_types)?;
+        encoder.check_pairs()?;
+        let encode = |lists: &[List]| -> Result<Vec<Example>> {
+            let encoded = lists.par_iter().map(|list| encoded(&encoder, list));
+            encoded.collect::<Vec<_>>().into_iter().collect()
+        };
+        let held_out = encode(&validation)?;
+        let truncated = validation.par_iter().chain(&train).map(|list| n_truncated(&encoder, list));
+        let n_truncated: usize = truncated.sum();
+        let truncated = (n_truncated > 0).then(|| {
+            format!(
+                "{} queries with their passages are longer than `task.seq_len` = {seq_len} tokens: the longer text loses \
+                 its end",
+                thousands(n_truncated as u64)
+            )
+        });
+        let passages = config.loss.settings().passages();
+        let examples = encode(&train)?.into_iter();
+        let examples =
+            examples.flat_map(|one| examples_of(one, passages, config.data.max_passages));
+        let of_lists = remarks(if is_test { &validation } else { &train });
+        Ok(Self {
+            train: examples.collect(),
+            validation: held_out,
+            held_out: validation,
+            n_fitting,
+            encoder,
+            files,
+            remarks: notes.into_iter().chain(of_lists).chain(truncated).collect(),
+        })
+    }
+}
+
+fn pair(list: &List, passage: &Passage) -> Text {
+    Text { text: list.query.clone(), text_pair: Some(passage.text.clone()) }
+}
+
+fn encoded(encoder: &Encoder, list: &List) -> Result<Example> {
+    let pairs = list.passages.iter().map(|passage| encoder.encode(&pair(list, passage)));
+    let labels = list.passages.iter().map(|passage| passage.label as f32);
+    Ok(Example { pairs: pairs.collect::<Result<_>>()?, labels: labels.collect() })
+}
+
+/// The passages of a query that are truncated.
+fn n_truncated(encoder: &Encoder, list: &List) -> usize {
+    let is_truncated =
+        |passage: &&Passage| encoder.truncates(&pair(list, passage)).unwrap_or_default();
+    list.passages.iter().filter(is_truncated).count()
+}
+
+/// The training examples of a query.
+fn examples_of(
+    Example { pairs, labels }: Example,
+    passages: Passages,
+    most: usize,
+) -> Vec<Example> {
+    match passages {
+        Passages::One => {
+            let both = pairs.into_iter().zip(labels);
+            both.map(|(pair, label)| Example { pairs: vec![pair], labels: vec![label] }).collect()
+        }
+        Passages::Two => vec![Example { pairs, labels }],
+        Passages::All => {
+            let mut order: Vec<usize> = (0..labels.len()).collect();
+            order.sort_by(|&a, &b| labels[b].total_cmp(&labels[a]));
+            // Others keep half of the places at least.
+            let n_best = order.iter().filter(|&&at| labels[at] == labels[order[0]]).count();
+            let others = order.split_off(n_best);
+            order.truncate(most - others.len().min(most / 2));
+            order.extend(others);
+            order.truncate(most);
+            let pairs = order.iter().map(|&at| pairs[at].clone()).collect();
+            let labels: Vec<f32> = order.iter().map(|&at| labels[at]).collect();
+            // Of equal labels there is nothing to learn.
+            let differ = labels.first() != labels.last();
+            if differ { vec![Example { pairs, labels }] } else { Vec::new() }
+        }
+    }
+}
+
+impl Splits {
+    fn new(config: &Config, seed: u64) -> Result<Self> {
+        let DataConfig { path, generated, n_generated, validation_path, validation, .. } =
+            &config.data;
+        if let Some(Generated::Paraphrases) = generated {
+            return Ok(Self::drawn(*n_generated, seed));
+        }
+        let Rows { all, mut notes } = read(PATH, path, config.wanted())?;
+        let mut files = vec![data_file(PATH, path, &all)];
+        let (train, held_out) = match validation_path {
+            None => divided(all, *validation, seed)?,
+            Some(other) => {
+                let canonical = |path: &Path| path.canonicalize().map_err(Error::io("find", path));
+                if other.exists() && canonical(path)? == canonical(other)? {
+                    let message =
+                        format!("`{VALIDATION_PATH}` is the file of `{PATH}`: it must be another");
+                    return Err(Error::config([VALIDATION_PATH, PATH], message));
+                }
+                let held_out = read(VALIDATION_PATH, other, config.wanted())?;
+                files.push(data_file(VALIDATION_PATH, other, &held_out.all));
+                notes.extend(held_out.notes);
+                notes.extend(in_both(&all, &held_out.all));
+                (all, held_out.all)
+            }
+        };
+        Ok(Self { train, validation: held_out, n_fitting: None, files, notes })
+    }
+
+    /// All queries of the file of the training queries, on both sides.
+    fn to_test(config: &Config) -> Result<Self> {
+        let path = &config.data.path;
+        let Rows { all, notes } = read(PATH, path, config.wanted())?;
+        let files = vec![data_file(PATH, path, &all)];
+        Ok(Self { train: all.clone(), validation: all, n_fitting: None, files, notes })
+    }
+
+    /// Each first sentence of a pair with the second sentences of its family, and of others.
+    fn drawn(n: usize, seed: u64) -> Self {
+        let lists = |is_held_out: bool, n: usize| {
+            let which = if is_held_out { "lists, held out" } else { "lists" };
+            let stream = Stream::new(seed, Purpose::Data).fork_name(which);
+            let pairs = paraphrases(seed, is_held_out, n);
+            let list = |at: usize| {
+                let first = at - at % FAMILY;
+                let own = first..first + FAMILY;
+                let far = n - FAMILY;
+                let others = (0..N_OTHERS as u64).map(|draw| {
+                    let place = stream.fork(at as u64).below(draw, far as u64) as usize;
+                    if place < first { place } else { place + FAMILY }
+                });
+                let passages = own.chain(others).map(|other| Passage {
+                    text: pairs[other].second.clone(),
+                    label: f64::from(u8::from(other == at)),
+                });
+                let mut passages: Vec<Passage> = passages.collect();
+                let order = stream.fork(at as u64).fork_name("order").permutation(passages.len());
+                passages = order.into_iter().map(|place| passages[place].clone()).collect();
+                let origin = Origin { path: Path::new("paraphrases").into(), line: at as u64 + 1 };
+                List { query: pairs[at].first.clone(), passages, origin }
+            };
+            let n_fitting = pairs
+                .iter()
+                .map(|Paraphrase { is_certain, .. }| if *is_certain { 1 } else { FAMILY });
+            (n_fitting.collect::<Vec<_>>(), (0..n).map(list).collect::<Vec<_>>())
+        };
+        let whole = |n: usize| n.next_multiple_of(FAMILY).max(2 * FAMILY);
+        let (n_fitting, validation) = lists(true, whole(n / 5).min(MAX_HELD_OUT));
+        let (_, train) = lists(false, whole(n));
+        Self { train, validation, n_fitting: Some(n_fitting), files: Vec::new(), notes: Vec::new() }
+    }
+}
+
+/// How many queries of `held_out` are to train on, too.
+fn in_both(train: &[List], held_out: &[List]) -> Option<String> {
+    let trained: std::collections::BTreeSet<&str> = train.iter().map(|list| &*list.query).collect();
+    let n = held_out.iter().filter(|list| trained.contains(&*list.query)).count();
+    (n > 0).then(|| {
+        format!("{} queries of `{VALIDATION_PATH}` are in `{PATH}`, too", thousands(n as u64))
+    })
+}
+
+/// Holds out a share of the queries, by a hash of their text.
+fn divided(all: Vec<List>, share: f64, seed: u64) -> Result<(Vec<List>, Vec<List>)> {
+    let stream = Stream::new(seed, Purpose::Data).fork_name("rerank");
+    let n = all.len();
+    let (validation, train): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|list| stream.fork_name(&list.query).uniform(0) < share);
+    if train.is_empty() || validation.is_empty() {
+        let message = format!(
+            "`{VALIDATION}` = {share} leaves {} of {n} queries to train on and {} for validation",
+            train.len(),
+            validation.len()
+        );
+        return Err(Error::config([VALIDATION], message));
+    }
+    Ok((train, validation))
+}
+
+/// The file with the fingerprint of its texts, each behind its length, and its labels.
+fn data_file(key: &str, path: &Path, lists: &[List]) -> DataFile {
+    let mut bytes = Vec::new();
+    let mut add = |text: &str| {
+        bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(text.as_bytes());
+    };
+    for List { query, passages, .. } in lists {
+        add(query);
+        for Passage { text, label } in passages {
+            add(text);
+            add(&label.to_string());
+        }
+    }
+    DataFile::new(key, path, fnv_1a(bytes))
+}
