@@ -23,7 +23,7 @@ use tealight_train::data::images::augment;
 use tealight_train::optimizer::OptimizerConfig;
 use tealight_train::optimizer::schedule::{Constant, ScheduleConfig};
 use tealight_train::task::weather::{Fixed, Regime, Weather};
-use tealight_train::task::{Loss, Split, Task, TaskConfig, listops};
+use tealight_train::task::{Loss, Split, Task, TaskConfig, listops, rerank};
 use tealight_train::training::preflight::OneBatch;
 use tealight_train::{RunConfig, Session, fit};
 use weather::weather;
@@ -43,6 +43,7 @@ fn shrunk(config: &RunConfig) -> RunConfig {
     config.training.micro_batches = 1;
     config.training.ema_decay = None;
     config.training.early_stopping = None;
+    (config.checkpoint.metric, config.checkpoint.direction) = (None, None);
     config.training.evaluate_every = STEPS;
     match &mut config.task {
         TaskConfig::Weather(weather) => {
@@ -66,7 +67,12 @@ fn shrunk(config: &RunConfig) -> RunConfig {
         TaskConfig::Recall(_) | TaskConfig::Copying(_) | TaskConfig::Tag(_) => {
             config.training.batch_size = 4;
         }
-        TaskConfig::Embed(_) | TaskConfig::Rerank(_) => config.training.batch_size = 4,
+        TaskConfig::Embed(_) => config.training.batch_size = 4,
+        TaskConfig::Rerank(rerank) => {
+            // That of lists is above 0, because it asks for all passages with some probability.
+            rerank.loss = rerank::LossConfig::default();
+            config.training.batch_size = 4;
+        }
         TaskConfig::StateTracking(tracking) => {
             tracking.seq_len = 8;
             config.training.batch_size = 4;
