@@ -7,6 +7,24 @@ pub fn fnv_1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
     })
 }
 
+/// The 64-bit hash of texts, each behind its length in eight bytes, so that no two lists of texts are hashed alike by
+/// construction.
+#[derive(Debug, Default)]
+pub(crate) struct TextHash(Vec<u8>);
+
+impl TextHash {
+    /// Adds a text.
+    pub(crate) fn add(&mut self, text: &str) {
+        self.0.extend_from_slice(&(text.len() as u64).to_le_bytes());
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    /// The hash of all texts so far.
+    pub(crate) fn finish(self) -> u64 {
+        fnv_1a(self.0)
+    }
+}
+
 /// The 128-bit hash, computed incrementally. Two random files collide with probability 2⁻¹²⁸; the hash is not
 /// cryptographic, so collisions can be constructed.
 #[derive(Clone, Copy, Debug)]

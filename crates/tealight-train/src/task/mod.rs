@@ -20,6 +20,7 @@ pub mod embed;
 pub mod evaluate;
 mod illustration;
 pub mod images;
+mod label_column;
 pub mod listops;
 pub mod markov_icl;
 pub mod masked_lm;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! accuracy     whether the first answer is right
-//! MRR@k        1 / rank of the first right answer of the first k; 0 if there is none
+//! MRR@k        1 / rank of the first right answer among the first k; 0 if all of these are wrong
 //! recall@k     right answers among the first k / right answers
 //! MAP@k        Σ over right answers among the first k of the share of right ones up to there / min(k, right answers)
 //! nDCG@k       Σ_{i ≤ k} g_i / log₂(i + 1), divided by that of the best order; g_i: how right answer i is

@@ -70,12 +70,7 @@ fn train<T: Task>(
         session.progress.bad_step.roll_back_to = Some(session.progress.step);
         outputs.save(session)?;
     }
-    if session.progress.step == 0
-        && session.config.training.evaluate_first
-        && evaluate_step(session, outputs.observers)?.is_best
-    {
-        outputs.save(session)?;
-    }
+    evaluate_first(session, &mut outputs)?;
     let mut throughput = Throughput::start();
     // A run that early stopping has ended makes no further step when it is resumed.
     while session.progress.step < last_step && !session.progress.early_stopping.has_stopped() {
@@ -115,6 +110,17 @@ fn train<T: Task>(
         if evaluate_and_save(session, last_step, &mut outputs)? {
             throughput = Throughput::start();
         }
+    }
+    Ok(())
+}
+
+/// Evaluates the model before the first step, if `training.evaluate_first` asks for it and that has not been done, and saves
+/// it as the best so far.
+fn evaluate_first<T: Task>(session: &mut Session<T>, outputs: &mut Outputs<'_, '_>) -> Result<()> {
+    let is_wanted = session.config.training.evaluate_first && session.progress.step == 0;
+    let is_done = session.progress.early_stopping.state.best.is_some();
+    if is_wanted && !is_done && evaluate_step(session, outputs.observers)?.is_best {
+        outputs.save(session)?;
     }
     Ok(())
 }

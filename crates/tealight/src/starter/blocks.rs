@@ -19,6 +19,15 @@ kind = "glu"
 activation = "gelu"
 "#;
 
+/// The head of ModernBERT's classifiers and taggers.
+pub(super) const MODERN_BERT_HEAD: &str = r#"
+[model.classifier]              # the head of ModernBERT
+kind = "dense"
+activation = "gelu"
+bias = false
+norm = true
+"#;
+
 /// Of Llama, for a causal language model.
 pub(super) const LLAMA: &str = r#"
 [model.position]
@@ -35,4 +44,16 @@ activation = "silu"
 /// A comment above `[model]`: the class of `transformers`.
 pub(super) fn exported_as(class: &str) -> String {
     format!("# `tealight export` writes it for `transformers`, as {class}.\n")
+}
+
+/// The table of a tokenizer that is trained on texts of so many letters and spaces.
+pub(super) fn tokenizer(n_bytes: usize) -> String {
+    let vocab_size = (n_bytes / 40).clamp(300, 16_000);
+    format!(
+        r#"
+[task.tokenizer]                # trained on these texts
+kind = "wordpiece"
+vocab_size = {vocab_size} # at most; grows with the texts
+"#
+    )
 }

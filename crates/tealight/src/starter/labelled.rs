@@ -6,7 +6,7 @@ use tealight_train::data::survey::{Labelled, Target, labelled};
 use tealight_train::inference::labels::Objective;
 
 use super::base::Base;
-use super::blocks::{MODERN_BERT, exported_as};
+use super::blocks::{MODERN_BERT, MODERN_BERT_HEAD, exported_as};
 use super::ending::Ending;
 use super::{UserData, about, beginning, quoted};
 use crate::terminal::output::log;
@@ -183,7 +183,7 @@ lowercase = true
 fn model(d_model: usize, n_layers: usize, n_heads: usize) -> String {
     let exported = exported_as("ModernBertForSequenceClassification");
     format!(
-        r#"
+        r"
 # Few texts teach no large model: the width follows their number. `tealight init classify --from MODEL` writes a file
 # that starts from a trained one.
 {exported}[model]
@@ -192,12 +192,6 @@ n_layers = {n_layers}
 n_heads = {n_heads}
 dropout = 0.1
 bias = false
-{MODERN_BERT}
-[model.classifier]              # the head of ModernBERT
-kind = "dense"
-activation = "gelu"
-bias = false
-norm = true
-"#
+{MODERN_BERT}{MODERN_BERT_HEAD}"
     )
 }

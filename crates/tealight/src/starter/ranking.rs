@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use tealight_train::data::survey::{Alike, Compared, compared};
 
 use super::base::Base;
-use super::blocks::{MODERN_BERT, exported_as};
+use super::blocks::{MODERN_BERT, MODERN_BERT_HEAD, exported_as, tokenizer};
 use super::ending::Ending;
 use super::{UserData, about, beginning, quoted};
 
@@ -35,7 +35,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
     let tables = [
         beginning(&title(&found)),
         task(&found, data, seq_len(&found), READ_OUT),
-        tokenizer(&found),
+        tokenizer(found.n_bytes),
         model(d_model, n_layers),
         ending.text(),
     ];
@@ -114,21 +114,10 @@ path = {path}
     )
 }
 
-fn tokenizer(found: &Compared) -> String {
-    let vocab_size = (found.n_bytes / 40).clamp(300, 16_000);
-    format!(
-        r#"
-[task.tokenizer]                # trained on these texts
-kind = "wordpiece"
-vocab_size = {vocab_size} # at most; grows with the texts
-"#
-    )
-}
-
 fn model(d_model: usize, n_layers: usize) -> String {
     let exported = exported_as("ModernBertForSequenceClassification");
     format!(
-        r#"
+        r"
 # Few rows teach no large model. `tealight init rerank --from MODEL` writes a file that starts from a trained one, which knows
 # the language.
 {exported}[model]
@@ -137,12 +126,6 @@ n_layers = {n_layers}
 n_heads = 4
 dropout = 0.1
 bias = false
-{MODERN_BERT}
-[model.classifier]              # the head of ModernBERT
-kind = "dense"
-activation = "gelu"
-bias = false
-norm = true
-"#
+{MODERN_BERT}{MODERN_BERT_HEAD}"
     )
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use tealight_train::data::survey::{Alike, Compared, compared};
 
 use super::base::Base;
-use super::blocks::{MODERN_BERT, exported_as};
+use super::blocks::{MODERN_BERT, exported_as, tokenizer};
 use super::ending::Ending;
 use super::{UserData, about, beginning, quoted, tenth};
 
@@ -32,7 +32,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
     let tables = [
         beginning(&title(&found)),
         task(&found, data, Some(seq_len(&found)), true),
-        tokenizer(&found),
+        tokenizer(found.n_bytes),
         model(d_model, n_layers),
         ending.text(),
     ];
@@ -139,17 +139,6 @@ path = {path}
 {columns}validation = {validation} # held-out share of the rows; or validation_path = "…"
 "#,
         path = data.path,
-    )
-}
-
-fn tokenizer(found: &Compared) -> String {
-    let vocab_size = (found.n_bytes / 40).clamp(300, 16_000);
-    format!(
-        r#"
-[task.tokenizer]                # trained on these texts
-kind = "wordpiece"
-vocab_size = {vocab_size} # at most; grows with the texts
-"#
     )
 }
 

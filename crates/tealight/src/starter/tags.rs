@@ -5,7 +5,7 @@ use tealight_train::data::survey::{Tagged, tags};
 use tealight_train::data::tags::scheme::Scheme;
 
 use super::base::Base;
-use super::blocks::{MODERN_BERT, exported_as};
+use super::blocks::{MODERN_BERT, MODERN_BERT_HEAD, exported_as};
 use super::ending::Ending;
 use super::{UserData, about, beginning, quoted};
 use crate::terminal::output::log;
@@ -120,7 +120,7 @@ lowercase = false # capital letters tell names
 fn model(d_model: usize, n_layers: usize, n_heads: usize) -> String {
     let exported = exported_as("ModernBertForTokenClassification");
     format!(
-        r#"
+        r"
 # Few sentences teach no large model. `tealight init tag --from MODEL` writes a file that starts from a trained one, which
 # knows more names.
 {exported}[model]
@@ -129,12 +129,6 @@ n_layers = {n_layers}
 n_heads = {n_heads}
 dropout = 0.1
 bias = false
-{MODERN_BERT}
-[model.classifier]              # the head of ModernBERT
-kind = "dense"
-activation = "gelu"
-bias = false
-norm = true
-"#
+{MODERN_BERT}{MODERN_BERT_HEAD}"
     )
 }

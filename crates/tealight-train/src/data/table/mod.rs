@@ -121,7 +121,7 @@ impl<'a> Cells<'a> {
     /// The cell of this name.
     ///
     /// # Errors
-    /// If there is none: the names that there are.
+    /// If the row has no such cell; the error lists the names that it has.
     pub(crate) fn field(self, name: &str) -> Result<Cell<'a>, String> {
         self.get(name).ok_or_else(|| {
             // Sorted: another crate may enable the feature of serde_json that keeps the order of fields.
@@ -132,13 +132,25 @@ impl<'a> Cells<'a> {
     /// The text in the cell of this name.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the row has no such cell, or if it holds no text.
     pub(crate) fn text(self, name: &str) -> Result<String, String> {
         match self.field(name)? {
             Cell::Json(Value::String(text)) => Ok(text.clone()),
             Cell::Written(text) => Ok(text.to_owned()),
             Cell::Json(_) => Err(format!("the field `{name}` is not a text")),
         }
+    }
+
+    /// The text in the cell of this name, which is not empty.
+    ///
+    /// # Errors
+    /// If it is, or if the cell has no text.
+    pub(crate) fn filled_text(self, name: &str) -> Result<String, String> {
+        let text = self.text(name)?;
+        if text.trim().is_empty() {
+            return Err(format!("the field `{name}` is empty"));
+        }
+        Ok(text)
     }
 
     /// All cells with their names.

@@ -15,6 +15,7 @@ use crate::data::table::listed;
 use crate::error::{Error, Result};
 use crate::inference::labels::{Labels, Objective};
 use crate::inference::text_classifier::encoder::{Encoder, Tokens};
+use crate::task::settings::must_differ;
 use crate::task::text::{kept_or_trained, tokenizer_file};
 
 const VALIDATION: &str = "task.data.validation";
@@ -164,16 +165,6 @@ fn labels(config: &Config, train: &[Example]) -> Result<Labels> {
         _ => return Ok(labels),
     };
     Err(Error::config([PATH], format!("`{}`: {fault}", path.display())))
-}
-
-/// Refuses one file for both splits, also under two paths.
-fn must_differ(path: &Path, other: &Path) -> Result<()> {
-    let canonical = |path: &Path| path.canonicalize().map_err(Error::io("find", path));
-    if other.exists() && canonical(path)? == canonical(other)? {
-        let message = format!("`{VALIDATION_PATH}` is the file of `{PATH}`: it must be another");
-        return Err(Error::config([VALIDATION_PATH, PATH], message));
-    }
-    Ok(())
 }
 
 fn data_file(key: &str, path: &Path, examples: &[Example]) -> DataFile {

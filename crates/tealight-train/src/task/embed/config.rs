@@ -254,7 +254,7 @@ impl TaskSettings for Config {
             return Ok(Vec::new());
         }
         let read = read(PATH, &self.data.path, self.wanted())?;
-        Ok(read.notes.into_iter().chain(remarks(&read.all)).collect())
+        Ok(read.notes.into_iter().chain(remarks(&read.all.iter().collect::<Vec<_>>())).collect())
     }
 
     fn add_readers(&self, readers: &mut Readers) -> Result<()> {

@@ -11,11 +11,12 @@ use super::remarks::remarks;
 use super::rows::{Row, Rows, read};
 use super::source::{DataConfig, Generated, PATH};
 use crate::data::DataFile;
-use crate::data::fingerprint::fnv_1a;
+use crate::data::fingerprint::TextHash;
 use crate::data::paraphrases::{FAMILY, MAX_HELD_OUT, Paraphrase, paraphrases};
 use crate::data::text::corpus::Origin;
 use crate::data::text::tokenizer::{Side, Tokenizer, Truncated};
 use crate::error::{Error, Result};
+use crate::task::settings::must_differ;
 use crate::task::table::thousands;
 use crate::task::text::{kept_or_trained, tokenizer_file};
 
@@ -96,30 +97,7 @@ impl Data {
             Evaluations::read(&config.similarity, &config.retrieval, |role, text| {
                 places.place(role, text)
             })?;
-        let n_special = tokenizer.n_added();
-        if seq_len <= n_special {
-            let message = format!(
-                "`task.seq_len` = {seq_len} leaves no room for a text: the tokenizer adds {n_special} special tokens"
-            );
-            return Err(Error::config(["task.seq_len"], message));
-        }
-        let encoded = tokenizer.encode_all_truncated(&places.prompted, seq_len, Side::Right)?;
-        if let Some(at) = encoded.iter().position(|text| text.ids.is_empty()) {
-            let rule = "the tokenizer makes no token of it, and adds none";
-            return Err(Error::text(&places.prompted[at], rule));
-        }
-        let n_truncated = encoded.iter().filter(|text| text.is_truncated).count();
-        let truncated = (n_truncated > 0).then(|| {
-            format!(
-                "{} of {} texts are longer than `task.seq_len` = {seq_len} tokens, and lose their ends",
-                thousands(n_truncated as u64),
-                thousands(encoded.len() as u64)
-            )
-        });
-        let Places { texts, .. } = places;
-        let texts = texts.into_iter().zip(encoded);
-        let texts =
-            texts.map(|((plain, source), Truncated { ids, .. })| Text { plain, ids, source });
+        let (texts, truncated) = places.encode(&tokenizer, seq_len)?;
         let pairs =
             (!config.wanted().wants.has_labels() && !config.data.self_positive).then(|| {
                 of_pairs(
@@ -131,17 +109,12 @@ impl Data {
             });
         files.extend(evaluations.files.iter().cloned());
         files.push(tokenizer_file(&tokenizer)?);
-        let of_rows = remarks(
-            &train
-                .iter()
-                .chain(validation.iter().filter(|_| !is_test))
-                .cloned()
-                .collect::<Vec<_>>(),
-        );
+        let of_rows = train.iter().chain(validation.iter().filter(|_| !is_test));
+        let of_rows = remarks(&of_rows.collect::<Vec<_>>());
         let n_fitting =
             n_fitting.map(|all| held_out.iter().map(|item| item.anchor).zip(all).collect());
         Ok(Self {
-            texts: texts.collect(),
+            texts,
             train: train_items,
             validation: held_out,
             n_fitting,
@@ -202,6 +175,37 @@ impl<'a> Places<'a> {
             group: row.group.as_ref().map(|group| number(&mut self.groups, group)),
         }
     }
+
+    /// The texts as token ids, and how many lose their ends.
+    ///
+    /// # Errors
+    /// If `seq_len` leaves no room for a text, or if one has no tokens.
+    fn encode(self, tokenizer: &Tokenizer, seq_len: usize) -> Result<(Vec<Text>, Option<String>)> {
+        let n_special = tokenizer.n_added();
+        if seq_len <= n_special {
+            let message = format!(
+                "`task.seq_len` = {seq_len} leaves no room for a text: the tokenizer adds {n_special} special tokens"
+            );
+            return Err(Error::config(["task.seq_len"], message));
+        }
+        let encoded = tokenizer.encode_all_truncated(&self.prompted, seq_len, Side::Right)?;
+        if let Some(at) = encoded.iter().position(|text| text.ids.is_empty()) {
+            let rule = "the tokenizer makes no token of it, and adds none";
+            return Err(Error::text(&self.prompted[at], rule));
+        }
+        let n_truncated = encoded.iter().filter(|text| text.is_truncated).count();
+        let truncated = (n_truncated > 0).then(|| {
+            format!(
+                "{} of {} texts are longer than `task.seq_len` = {seq_len} tokens, and lose their ends",
+                thousands(n_truncated as u64),
+                thousands(encoded.len() as u64)
+            )
+        });
+        let texts = self.texts.into_iter().zip(encoded);
+        let texts =
+            texts.map(|((plain, source), Truncated { ids, .. })| Text { plain, ids, source });
+        Ok((texts.collect(), truncated))
+    }
 }
 
 /// The number of a text: that of the first equal one.
@@ -222,12 +226,7 @@ impl Splits {
         let (train, held_out) = match validation_path {
             None => divided(all, config, *validation, seed)?,
             Some(other) => {
-                let canonical = |path: &Path| path.canonicalize().map_err(Error::io("find", path));
-                if other.exists() && canonical(path)? == canonical(other)? {
-                    let message =
-                        format!("`{VALIDATION_PATH}` is the file of `{PATH}`: it must be another");
-                    return Err(Error::config([VALIDATION_PATH, PATH], message));
-                }
+                must_differ(path, other)?;
                 let held_out = read(VALIDATION_PATH, other, config.wanted())?;
                 files.push(data_file(VALIDATION_PATH, other, &held_out.all));
                 notes.extend(held_out.notes);
@@ -338,15 +337,15 @@ fn connected(rows: &[Row]) -> Vec<usize> {
 
 /// The file with the fingerprint of its texts, each behind its length, and its labels.
 fn data_file(key: &str, path: &Path, rows: &[Row]) -> DataFile {
-    let mut bytes = Vec::new();
-    let mut add = |text: &str| {
-        bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(text.as_bytes());
-    };
+    let mut hash = TextHash::default();
     for Row { anchor, positive, negatives, label, group, .. } in rows {
-        add(&format!("{} negatives", negatives.len()));
-        [anchor, positive].into_iter().chain(negatives).chain(group).for_each(|text| add(text));
-        add(&label.map_or_else(String::new, |label| label.to_string()));
+        hash.add(&format!("{} negatives", negatives.len()));
+        [anchor, positive]
+            .into_iter()
+            .chain(negatives)
+            .chain(group)
+            .for_each(|text| hash.add(text));
+        hash.add(&label.map_or_else(String::new, |label| label.to_string()));
     }
-    DataFile::new(key, path, fnv_1a(bytes))
+    DataFile::new(key, path, hash.finish())
 }

@@ -10,9 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::rows::{text, word};
+use super::rows::word;
 use crate::data::DataFile;
-use crate::data::fingerprint::fnv_1a;
+use crate::data::fingerprint::TextHash;
 use crate::data::table::Table;
 use crate::error::{Error, Result};
 use crate::settings::settings;
@@ -130,18 +130,18 @@ impl Evaluations {
         let SimilarityConfig { path, text: first, text_pair: second, label, .. } = config;
         let table = Table::open(SIMILARITY, path)?;
         table.check_heading([first, second, label].map(String::as_str))?;
-        let (mut broken, mut bytes) = (table.broken(), Vec::new());
+        let (mut broken, mut hash) = (table.broken(), TextHash::default());
         let (mut pairs, mut labels) = (Vec::new(), Vec::new());
         table.each(|origin, row| {
             let read = row.and_then(|cells| {
-                let texts = [text(cells, first)?, text(cells, second)?];
+                let texts = [cells.filled_text(first)?, cells.filled_text(second)?];
                 Ok((texts, cells.field(label)?.number(label, "a correlation")?))
             });
             if let Some((texts, score)) = broken.row(&origin, read) {
                 for text in &texts {
-                    add(&mut bytes, text);
+                    hash.add(text);
                 }
-                add(&mut bytes, &score.to_string());
+                hash.add(&score.to_string());
                 pairs.push(texts.map(|text| place(Role::Query, &text)));
                 labels.push(score);
             }
@@ -156,7 +156,7 @@ impl Evaluations {
             );
             return Err(Error::config([SIMILARITY], message));
         }
-        self.files.push(DataFile::new(SIMILARITY, path, fnv_1a(bytes)));
+        self.files.push(DataFile::new(SIMILARITY, path, hash.finish()));
         self.similarity.push(Similarity { name: config.name(), pairs, labels });
         Ok(())
     }
@@ -167,7 +167,7 @@ impl Evaluations {
         place: &mut impl FnMut(Role, &str) -> usize,
     ) -> Result<()> {
         let folder = &config.folder;
-        let mut bytes = Vec::new();
+        let mut hash = TextHash::default();
         let mut texts = |file: &str| -> Result<BTreeMap<String, String>> {
             let path = folder.join(file);
             let table = Table::open(RETRIEVAL, &path)?;
@@ -181,8 +181,8 @@ impl Evaluations {
                     Ok((word(cells, "_id")?, whole))
                 });
                 if let Some((id, whole)) = broken.row(&origin, read) {
-                    add(&mut bytes, &id);
-                    add(&mut bytes, &whole);
+                    hash.add(&id);
+                    hash.add(&whole);
                     if all.insert(id.clone(), whole).is_some() {
                         return Err(origin.error(format!("the `_id` \"{id}\" is given twice")));
                     }
@@ -193,7 +193,7 @@ impl Evaluations {
             Ok(all)
         };
         let (corpus, queries) = (texts("corpus.jsonl")?, texts("queries.jsonl")?);
-        let judged = judgements(&folder.join(format!("qrels/{}.tsv", config.split)), &mut bytes)?;
+        let judged = judgements(&folder.join(format!("qrels/{}.tsv", config.split)), &mut hash)?;
         let numbers: BTreeMap<&String, usize> = corpus.keys().zip(0..).collect();
         let mut retrieval = Retrieval {
             name: config.name(),
@@ -219,14 +219,14 @@ impl Evaluations {
                 format!("`{RETRIEVAL}` = `{}`: no query has a document", folder.display());
             return Err(Error::config([RETRIEVAL], message));
         }
-        self.files.push(DataFile::new(RETRIEVAL, folder, fnv_1a(bytes)));
+        self.files.push(DataFile::new(RETRIEVAL, folder, hash.finish()));
         self.retrieval.push(retrieval);
         Ok(())
     }
 }
 
 /// The documents of each query whose score is more than 0, as the file at `path` has them.
-fn judgements(path: &Path, bytes: &mut Vec<u8>) -> Result<BTreeMap<String, BTreeMap<String, f64>>> {
+fn judgements(path: &Path, hash: &mut TextHash) -> Result<BTreeMap<String, BTreeMap<String, f64>>> {
     let table = Table::open(RETRIEVAL, path)?;
     table.check_heading(["query-id", "corpus-id", "score"])?;
     let (mut broken, mut judged) = (table.broken(), BTreeMap::<_, BTreeMap<_, _>>::new());
@@ -239,7 +239,7 @@ fn judgements(path: &Path, bytes: &mut Vec<u8>) -> Result<BTreeMap<String, BTree
             && score > 0.
         {
             for part in [&query, &document, &score.to_string()] {
-                add(bytes, part);
+                hash.add(part);
             }
             judged.entry(query).or_default().insert(document, score);
         }
@@ -255,12 +255,6 @@ fn unknown(folder: &Path, what: &str, id: &str) -> Error {
         folder.display()
     );
     Error::config([RETRIEVAL], message)
-}
-
-/// Adds a text behind its length.
-fn add(bytes: &mut Vec<u8>, text: &str) {
-    bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
-    bytes.extend_from_slice(text.as_bytes());
 }
 
 impl Similarity {

@@ -6,12 +6,12 @@ use super::rows::Row;
 use crate::task::table::thousands;
 
 /// Remarks on rows, a line each.
-pub(super) fn remarks(rows: &[Row]) -> Vec<String> {
+pub(super) fn remarks(rows: &[&Row]) -> Vec<String> {
     [repeated(rows), own_positive(rows), shared(rows), labels(rows)].into_iter().flatten().collect()
 }
 
 /// How many rows are copies of another one.
-fn repeated(rows: &[Row]) -> Option<String> {
+fn repeated(rows: &[&Row]) -> Option<String> {
     let mut counts: BTreeMap<_, usize> = BTreeMap::new();
     for Row { anchor, positive, negatives, .. } in rows {
         *counts.entry((anchor, positive, negatives)).or_default() += 1;
@@ -21,14 +21,14 @@ fn repeated(rows: &[Row]) -> Option<String> {
 }
 
 /// How many rows have one text on both sides, if not all.
-fn own_positive(rows: &[Row]) -> Option<String> {
+fn own_positive(rows: &[&Row]) -> Option<String> {
     let n = rows.iter().filter(|row| row.anchor.trim() == row.positive.trim()).count();
     (n > 0 && n < rows.len())
         .then(|| format!("{} rows have the same text on both sides", thousands(n as u64)))
 }
 
 /// How many rows the most frequent positive is in.
-fn shared(rows: &[Row]) -> Option<String> {
+fn shared(rows: &[&Row]) -> Option<String> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for row in rows {
         *counts.entry(&row.positive).or_default() += 1;
@@ -46,7 +46,7 @@ fn shared(rows: &[Row]) -> Option<String> {
 }
 
 /// The range of the labels.
-fn labels(rows: &[Row]) -> Option<String> {
+fn labels(rows: &[&Row]) -> Option<String> {
     let labels: Vec<f64> = rows.iter().filter_map(|row| row.label).collect();
     let least = labels.iter().copied().reduce(f64::min)?;
     let most = labels.iter().copied().reduce(f64::max)?;
@@ -74,7 +74,7 @@ mod tests {
         let pairs = [("a", "b"), ("a", "b"), ("c", "c"), ("d", "b")];
         let rows = pairs.map(|(anchor, positive)| row(anchor, positive, None));
         assert_eq!(
-            remarks(&rows),
+            remarks(&rows.iter().collect::<Vec<_>>()),
             [
                 "1 rows are copies of others",
                 "1 rows have the same text on both sides",
@@ -82,6 +82,6 @@ mod tests {
             ]
         );
         let scored = [0., 4.].map(|label| row("a", &label.to_string(), Some(label)));
-        assert_eq!(remarks(&scored), ["labels: 0 to 4, mean 2.0000"]);
+        assert_eq!(remarks(&scored.iter().collect::<Vec<_>>()), ["labels: 0 to 4, mean 2.0000"]);
     }
 }

@@ -8,6 +8,7 @@ use super::source::DataConfig;
 use crate::data::table::{Cell, Cells, Table, Unused};
 use crate::data::text::corpus::Origin;
 use crate::error::{Error, Result};
+use crate::task::label_column::LabelColumn;
 
 /// The fields of hard negatives that are read where no setting names them and a file has them.
 const NEGATIVES: [&str; 2] = ["negative", "negatives"];
@@ -156,8 +157,8 @@ impl Wanted<'_> {
     /// A row of the table: several, if it has several negatives and the loss takes one.
     fn rows(&self, cells: Cells<'_>, origin: &Origin) -> Result<Vec<Row>, String> {
         let DataConfig { anchor, positive, self_positive, group, negatives, .. } = self.data;
-        let anchor = text(cells, anchor)?;
-        let positive = if *self_positive { anchor.clone() } else { text(cells, positive)? };
+        let anchor = cells.filled_text(anchor)?;
+        let positive = if *self_positive { anchor.clone() } else { cells.filled_text(positive)? };
         let mut of_row = Vec::new();
         for name in self.negatives() {
             if negatives.is_some() || cells.get(name).is_some() {
@@ -196,41 +197,20 @@ impl Wanted<'_> {
     }
 
     fn label(&self, cells: Cells<'_>) -> Result<Option<f64>, String> {
-        let Wants { labels, binary, margins, labels_in, .. } = self.wants;
+        let Wants { binary, margins, labels_in, .. } = self.wants;
         let DataConfig { label: name, label_scale, .. } = self.data;
-        let needs = format!("the loss \"{}\"", self.loss);
-        if margins {
-            let cell = cells.field(name)?;
-            return match cell {
-                Cell::Json(Value::Array(scores)) if scores.len() == 2 => {
-                    let score = |at: usize| Cell::Json(&scores[at]).number(name, &needs);
-                    Ok(Some((score(0)? - score(1)?) / label_scale))
-                }
-                cell => Ok(Some(cell.number(name, &needs)? / label_scale)),
-            };
-        }
-        if !labels {
+        if !self.wants.has_labels() {
             return Ok(None);
         }
-        let label = cells.field(name)?.number(name, &needs)? / label_scale;
-        let divided = if *label_scale == 1. { "" } else { " after `task.data.label_scale`" };
-        if binary && label != 0. && label != 1. {
-            return Err(format!("`{name}` is {label}{divided}, and {needs} needs 0 or 1"));
-        }
-        match labels_in {
-            Some((least, most)) if !(least..=most).contains(&label) => Err(format!(
-                "`{name}` is {label}{divided}, and {needs} needs a number from {least} to {most}: \
-                 `task.data.label_scale` divides labels"
-            )),
-            _ => Ok(Some(label)),
-        }
+        let column = LabelColumn { name, scale: *label_scale, loss: self.loss };
+        let cell = cells.field(name)?;
+        let label = match (margins, binary) {
+            (true, _) => column.margin(cell),
+            (_, true) => column.binary(cell),
+            _ => column.label(cell, labels_in),
+        };
+        label.map(Some)
     }
-}
-
-/// A text that is not empty.
-pub(super) fn text(cells: Cells<'_>, name: &str) -> Result<String, String> {
-    let text = cells.text(name)?;
-    if text.trim().is_empty() { Err(format!("the field `{name}` is empty")) } else { Ok(text) }
 }
 
 /// A text, or a list of texts; none of an empty cell.
@@ -246,7 +226,7 @@ fn texts(cells: Cells<'_>, name: &str) -> Result<Vec<String>, String> {
                 .filter(is_text)
                 .ok_or_else(|| format!("the field `{name}` is not a list of texts"))
         }
-        _ => Ok(vec![text(cells, name)?]),
+        _ => Ok(vec![cells.filled_text(name)?]),
     }
 }
 

@@ -10,12 +10,13 @@ use super::loss::Passages;
 use super::rows::{List, Passage, Rows, read};
 use super::source::{DataConfig, Generated, PATH};
 use crate::data::DataFile;
-use crate::data::fingerprint::fnv_1a;
+use crate::data::fingerprint::TextHash;
 use crate::data::paraphrases::{FAMILY, MAX_HELD_OUT, Paraphrase, paraphrases};
 use crate::data::text::corpus::Origin;
 use crate::error::{Error, Result};
 use crate::inference::text_classifier::Text;
 use crate::inference::text_classifier::encoder::{Encoder, Tokens};
+use crate::task::settings::must_differ;
 use crate::task::table::thousands;
 use crate::task::text::{kept_or_trained, tokenizer_file};
 
@@ -165,12 +166,7 @@ impl Splits {
         let (train, held_out) = match validation_path {
             None => divided(all, *validation, seed)?,
             Some(other) => {
-                let canonical = |path: &Path| path.canonicalize().map_err(Error::io("find", path));
-                if other.exists() && canonical(path)? == canonical(other)? {
-                    let message =
-                        format!("`{VALIDATION_PATH}` is the file of `{PATH}`: it must be another");
-                    return Err(Error::config([VALIDATION_PATH, PATH], message));
-                }
+                must_differ(path, other)?;
                 let held_out = read(VALIDATION_PATH, other, config.wanted())?;
                 files.push(data_file(VALIDATION_PATH, other, &held_out.all));
                 notes.extend(held_out.notes);
@@ -253,17 +249,13 @@ fn divided(all: Vec<List>, share: f64, seed: u64) -> Result<(Vec<List>, Vec<List
 
 /// The file with the fingerprint of its texts, each behind its length, and its labels.
 fn data_file(key: &str, path: &Path, lists: &[List]) -> DataFile {
-    let mut bytes = Vec::new();
-    let mut add = |text: &str| {
-        bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(text.as_bytes());
-    };
+    let mut hash = TextHash::default();
     for List { query, passages, .. } in lists {
-        add(query);
+        hash.add(query);
         for Passage { text, label } in passages {
-            add(text);
-            add(&label.to_string());
+            hash.add(text);
+            hash.add(&label.to_string());
         }
     }
-    DataFile::new(key, path, fnv_1a(bytes))
+    DataFile::new(key, path, hash.finish())
 }

@@ -16,6 +16,7 @@ mod rows;
 mod source;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use candle_core::{DType, Device, Tensor};
@@ -54,6 +55,8 @@ pub struct Rerank {
     labels: Labels,
     /// The order of the training examples.
     order: ShuffledOrder,
+    /// The held-out queries of each batch of an evaluation.
+    evaluation: Vec<Range<usize>>,
     batch_size: usize,
     /// Rows of the token embedding.
     vocab_size: usize,
@@ -96,6 +99,7 @@ impl TaskKind for Config {
             config: self.clone(),
             labels: Labels::new(Objective::Regression, vec![UNNAMED.to_owned()]),
             order: ShuffledOrder::new(seed, data.train.len().max(1)),
+            evaluation: evaluation_batches(&data.validation),
             data,
             batch_size,
             vocab_size,
@@ -126,24 +130,23 @@ impl Rerank {
         let rows = Rows::new(&pairs, width, self.data.encoder.pad(), &self.device)?;
         Ok(Batch { rows, lists: examples.iter().map(|one| one.labels.clone()).collect() })
     }
+}
 
-    /// The held-out queries of each batch of an evaluation: as many as have a limited number of tokens.
-    fn evaluation_batches(&self) -> Vec<&[Example]> {
-        let (mut batches, mut rest) = (Vec::new(), &*self.data.validation);
-        while !rest.is_empty() {
-            let (mut n_pairs, mut longest) = (0, 0);
-            let fits = |example: &&Example| {
-                n_pairs += example.pairs.len();
-                longest = example.pairs.iter().map(|pair| pair.ids.len()).fold(longest, usize::max);
-                n_pairs * longest <= MAX_TOKENS
-            };
-            let n = rest.iter().take_while(fits).count().max(1);
-            let (batch, others) = rest.split_at(n);
-            batches.push(batch);
-            rest = others;
-        }
-        batches
+/// The held-out queries of each batch of an evaluation: as many as have a limited number of tokens.
+fn evaluation_batches(examples: &[Example]) -> Vec<Range<usize>> {
+    let (mut batches, mut first) = (Vec::new(), 0);
+    while first < examples.len() {
+        let (mut n_pairs, mut longest) = (0, 0);
+        let fits = |example: &&Example| {
+            n_pairs += example.pairs.len();
+            longest = example.pairs.iter().map(|pair| pair.ids.len()).fold(longest, usize::max);
+            n_pairs * longest <= MAX_TOKENS
+        };
+        let n = examples[first..].iter().take_while(fits).count().max(1);
+        batches.push(first..first + n);
+        first += n;
     }
+    batches
 }
 
 /// The scores `(n)` of all pairs of a batch, before any activation, in f32.
@@ -170,15 +173,14 @@ impl Task for Rerank {
                 )
             }
             Split::Validation => {
-                let batches = self.evaluation_batches();
-                let examples = batches.get(index as usize).copied().unwrap_or_default();
-                self.batch_of(&examples.iter().collect::<Vec<_>>())
+                let examples = self.evaluation.get(index as usize).cloned().unwrap_or_default();
+                self.batch_of(&self.data.validation[examples].iter().collect::<Vec<_>>())
             }
         }
     }
 
     fn n_evaluation_batches(&self) -> u64 {
-        self.evaluation_batches().len() as u64
+        self.evaluation.len() as u64
     }
 
     fn seq_len(&self) -> usize {

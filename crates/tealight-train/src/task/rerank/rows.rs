@@ -15,6 +15,7 @@ use super::source::DataConfig;
 use crate::data::table::{Cell, Cells, Table, Unused};
 use crate::data::text::corpus::Origin;
 use crate::error::{Error, Result};
+use crate::task::label_column::LabelColumn;
 
 /// The fields of rows with positives and negatives.
 const POSITIVE: &str = "positive";
@@ -110,14 +111,7 @@ impl Wanted<'_> {
     /// The query of a row and its passages.
     fn row(&self, cells: Cells<'_>) -> Result<(String, Vec<Passage>), String> {
         let DataConfig { query, passage, label, .. } = self.data;
-        let text = |name: &str| -> Result<String, String> {
-            let text = cells.text(name)?;
-            if text.trim().is_empty() {
-                Err(format!("the field `{name}` is empty"))
-            } else {
-                Ok(text)
-            }
-        };
+        let text = |name: &str| cells.filled_text(name);
         let query = text(query)?;
         if self.passages == Passages::Two {
             let negative = negatives(cells)?;
@@ -128,12 +122,12 @@ impl Wanted<'_> {
                     self.loss
                 ));
             };
-            let margin = self.margin(cells.field(label)?)?;
+            let margin = self.column().margin(cells.field(label)?)?;
             let positive = Passage { text: text(POSITIVE)?, label: margin };
             return Ok((query, vec![positive, Passage { text: negative.clone(), label: 0. }]));
         }
         if cells.get(passage).is_some() || cells.get(POSITIVE).is_none() {
-            let label = self.label(cells.field(label)?)?;
+            let label = self.column().label(cells.field(label)?, self.labels_in)?;
             return Ok((query, vec![Passage { text: text(passage)?, label }]));
         }
         let positive = Passage { text: text(POSITIVE)?, label: 1. };
@@ -141,31 +135,9 @@ impl Wanted<'_> {
         Ok((query, [positive].into_iter().chain(negatives).collect()))
     }
 
-    fn label(&self, cell: Cell<'_>) -> Result<f64, String> {
+    fn column(&self) -> LabelColumn<'_> {
         let DataConfig { label: name, label_scale, .. } = self.data;
-        let needs = format!("the loss \"{}\"", self.loss);
-        let label = cell.number(name, &needs)? / label_scale;
-        let divided = if *label_scale == 1. { "" } else { " after `task.data.label_scale`" };
-        match self.labels_in {
-            Some((least, most)) if !(least..=most).contains(&label) => Err(format!(
-                "`{name}` is {label}{divided}, and {needs} needs a number from {least} to {most}: \
-                 `task.data.label_scale` divides labels"
-            )),
-            _ => Ok(label),
-        }
-    }
-
-    /// A margin, or the difference of two scores.
-    fn margin(&self, cell: Cell<'_>) -> Result<f64, String> {
-        let DataConfig { label: name, label_scale, .. } = self.data;
-        let needs = format!("the loss \"{}\"", self.loss);
-        match cell {
-            Cell::Json(Value::Array(scores)) if scores.len() == 2 => {
-                let score = |at: usize| Cell::Json(&scores[at]).number(name, &needs);
-                Ok((score(0)? - score(1)?) / label_scale)
-            }
-            cell => Ok(cell.number(name, &needs)? / label_scale),
-        }
+        LabelColumn { name, scale: *label_scale, loss: self.loss }
     }
 }
 

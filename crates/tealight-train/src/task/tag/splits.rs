@@ -7,11 +7,12 @@ use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, DataConfig, Generated, PATH};
 use crate::data::DataFile;
-use crate::data::fingerprint::fnv_1a;
+use crate::data::fingerprint::TextHash;
 use crate::data::tags::scheme::{Entity, Scheme};
 use crate::data::tags::visits::Visits;
 use crate::data::tags::{Content, Sentence, Sentences, read};
 use crate::error::{Error, Result};
+use crate::task::settings::must_differ;
 
 const VALIDATION: &str = "task.data.validation";
 const VALIDATION_PATH: &str = "task.data.validation_path";
@@ -51,11 +52,7 @@ pub(super) fn splits(config: &Config, seed: u64) -> Result<(Splits, Vec<DataFile
         let splits = Splits { train, validation, best: Vec::new(), schemes: [scheme; 2] };
         return Ok((splits, files, notes));
     };
-    let canonical = |path: &Path| path.canonicalize().map_err(Error::io("find", path));
-    if other.exists() && canonical(path)? == canonical(other)? {
-        let message = format!("`{VALIDATION_PATH}` is the file of `{PATH}`: it must be another");
-        return Err(Error::config([VALIDATION_PATH, PATH], message));
-    }
+    must_differ(path, other)?;
     let held_out = read_as(VALIDATION_PATH, other)?;
     let schemes = [scheme, held_out.scheme];
     if let [Some(one), Some(other)] = schemes
@@ -101,27 +98,22 @@ fn split(share: f64, all: Vec<Sentence>, seed: u64) -> Result<(Vec<Sentence>, Ve
 
 /// The file with the fingerprint of its words and tags, or texts and entities, each behind its length.
 pub(super) fn data_file(key: &str, path: &Path, sentences: &[Sentence]) -> DataFile {
-    let number = |n: usize| (n as u64).to_le_bytes();
-    let mut bytes = Vec::new();
-    let mut add = |text: &str| {
-        bytes.extend_from_slice(&number(text.len()));
-        bytes.extend_from_slice(text.as_bytes());
-    };
+    let mut hash = TextHash::default();
     for Sentence { content, .. } in sentences {
         match content {
             Content::Words { words, tags } => {
-                add(&format!("{} words", words.len()));
-                words.iter().chain(tags).for_each(|text| add(text));
+                hash.add(&format!("{} words", words.len()));
+                words.iter().chain(tags).for_each(|text| hash.add(text));
             }
             Content::Text { text, entities } => {
-                add(&format!("{} entities", entities.len()));
-                add(text);
+                hash.add(&format!("{} entities", entities.len()));
+                hash.add(text);
                 for Entity { label, start, end } in entities {
-                    add(label);
-                    add(&format!("{start}-{end}"));
+                    hash.add(label);
+                    hash.add(&format!("{start}-{end}"));
                 }
             }
         }
     }
-    DataFile::new(key, path, fnv_1a(bytes))
+    DataFile::new(key, path, hash.finish())
 }
