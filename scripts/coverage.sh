@@ -13,7 +13,7 @@ report=$(mktemp)
 trap 'rm -f "$settings" "$report"' EXIT
 printf '[profile.default]\nslow-timeout = { period = "60s", terminate-after = 1 }\n' >"$settings"
 
-filter=${1:-'not (binary(overfit) | binary(large_corpus) | test(/^benching|^documentation|^ablating/))'}
+filter=${1:-'not (test(/^overfit::/) | binary(large_corpus) | test(/^benching|^documentation|^ablating/))'}
 cargo llvm-cov nextest --workspace --no-report --no-fail-fast --config-file "$settings" -E "$filter" || true
 cargo llvm-cov report --json --summary-only --output-path "$report"
 

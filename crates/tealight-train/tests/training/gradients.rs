@@ -1,17 +1,11 @@
 //! Every configuration in `configs/` gives every parameter a gradient.
 
-#[path = "common/any_task.rs"]
-mod any_task;
-mod common;
-#[path = "common/configs.rs"]
-mod configs;
-
 use std::path::Path;
 use tealight_ops::testing::device;
 
-use any_task::{ForAnyTask, with_task};
-use common::Result;
-use configs::{shipped, shrink};
+use crate::any_task::{ForAnyTask, with_task};
+use crate::common::Result;
+use crate::configs::{shipped, shrink};
 use tealight_model::Mode;
 use tealight_ops::backward;
 use tealight_ops::rng::{Purpose, Stream};

@@ -3,20 +3,13 @@
 //! The weather is random, so two examples may have the same window and different next days. The lowest
 //! possible loss is then the entropy of the labels given the windows.
 
-#[path = "common/any_task.rs"]
-mod any_task;
-mod common;
-#[path = "common/configs.rs"]
-mod configs;
-#[path = "common/weather.rs"]
-mod weather;
-
 use std::collections::BTreeMap;
 use tealight_ops::testing::device;
 
-use any_task::{ForAnyTask, with_task};
-use common::Result;
-use configs::{shipped, shrink};
+use crate::any_task::{ForAnyTask, with_task};
+use crate::common::Result;
+use crate::configs::{shipped, shrink};
+use crate::weather::weather;
 use tealight_model::Mode;
 use tealight_model::models::forecaster::ReadOut;
 use tealight_train::data::images::augment;
@@ -26,7 +19,6 @@ use tealight_train::task::weather::{Fixed, Regime, Weather};
 use tealight_train::task::{Loss, Split, Task, TaskConfig, listops, rerank};
 use tealight_train::training::preflight::OneBatch;
 use tealight_train::{RunConfig, Session, fit};
-use weather::weather;
 
 const BATCH: usize = 16;
 const STEPS: u64 = 150;

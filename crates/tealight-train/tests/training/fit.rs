@@ -1,19 +1,15 @@
 //! `fit` on tasks with faults: parameters without gradients, losses that are not finite or spike, batches
 //! that cannot be read; and no autograd graph outside training.
 
-mod common;
-#[path = "common/tiny.rs"]
-mod tiny;
-#[path = "common/weather.rs"]
-mod weather;
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use crate::common::Result;
+use crate::tiny::tiny;
+use crate::weather::weather;
 use candle_core::{DType, Tensor};
 use candle_nn::VarBuilder;
-use common::Result;
 use tealight_model::models::forecaster::Forecaster;
 use tealight_model::{Mode, ModelConfig, ParamStore};
 use tealight_ops::reference_ops::with_reference_ops;
@@ -26,8 +22,6 @@ use tealight_train::run::{Checkpoints, Selection};
 use tealight_train::task::weather::{Batch, Weather};
 use tealight_train::task::{Inputs, Loss, Split, Task, TaskConfig};
 use tealight_train::{Error, Measures, RunConfig, Session, fit, fit_unless_stopped};
-use tiny::tiny;
-use weather::weather;
 
 /// The fault of a task.
 #[derive(Clone, Copy, Debug)]

@@ -1,26 +1,17 @@
 //! A run is a function of its configuration: stopping and resuming it, repeating it, or another number of
 //! threads changes no bit of its results.
 
-#[path = "common/any_task.rs"]
-mod any_task;
-mod common;
-#[path = "common/images.rs"]
-mod images;
-#[path = "common/outcome.rs"]
-mod outcome;
-#[path = "common/tiny.rs"]
-mod tiny;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
-use any_task::{ForAnyTask, with_task};
+use crate::any_task::{ForAnyTask, with_task};
+use crate::common::Result;
+use crate::images::IMAGES;
+use crate::outcome::Outcome;
+use crate::tiny::tiny;
 use candle_core::{DType, Tensor};
-use common::Result;
-use images::IMAGES;
-use outcome::Outcome;
 use tealight_ops::testing::device;
 use tealight_ops::threads;
 use tealight_train::observer::jsonl::{JsonLines, cut_after};
@@ -29,7 +20,6 @@ use tealight_train::run::{Checkpoints, Selection};
 use tealight_train::task::{Task, TaskConfig, TaskKind};
 use tealight_train::training::session::Progress;
 use tealight_train::{Error, RunConfig, Session, fit};
-use tiny::tiny;
 
 /// Ends the run like a power cut, without a last checkpoint.
 struct PowerCut {
@@ -402,7 +392,7 @@ fn the_number_of_threads_of_the_process_changes_nothing() -> Result {
     let run_on = |n_threads: &str| {
         let output = directory.path().join(n_threads);
         let child = Command::new(env::current_exe()?)
-            .args(["--exact", "child", "--ignored"])
+            .args(["--exact", "resume::child", "--ignored"])
             .env("RAYON_NUM_THREADS", n_threads)
             .env(OUTPUT, &output)
             .output()?;
