@@ -43,6 +43,7 @@ use crate::settings::settings;
 use crate::storage::hub::HubCache;
 use crate::task::TaskConfig;
 use crate::task::context::TaskContext;
+use crate::task::imitation::TeacherConfig;
 use crate::task::settings::absolute_path;
 
 /// Generates the struct of the whole file, and what each key means. A key with `#[serde(default)]` may be left out.
@@ -95,6 +96,10 @@ whole_file! {
         pub model: ModelConfig,
         /// `[task]`: data, inputs and targets.
         pub task: TaskConfig,
+        /// `[teacher]`: a trained model whose outputs this one learns to give. Settings of `[task]` that the file leaves
+        /// out, such as the tokenizer, are taken from there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub teacher: Option<TeacherConfig>,
         /// `[optimizer]`: the update rule.
         #[serde(default)]
         pub optimizer: OptimizerConfig,
@@ -202,12 +207,6 @@ impl Precision {
 }
 
 impl TrainingConfig {
-    /// Whether the forward and backward pass may become a CUDA graph. With several micro-batches, a replay would
-    /// overwrite the gradients of the one before.
-    pub(crate) fn uses_cuda_graph(&self) -> bool {
-        self.cuda_graphs && self.micro_batches == 1
-    }
-
     /// Whether the activations inside blocks are kept or recomputed.
     pub fn activations(&self) -> Activations {
         if self.activation_checkpointing { Activations::Recomputed } else { Activations::Kept }
@@ -325,14 +324,35 @@ impl RunConfig {
         exceptions
     }
 
+    /// Why passes cannot be a CUDA graph; `None` if they can.
+    pub(crate) fn no_cuda_graph(&self) -> Option<&'static str> {
+        if self.training.micro_batches > 1 {
+            return Some(
+                "`training.micro_batches` is above 1, and a replay overwrites the gradients of the one before",
+            );
+        }
+        let rule = "the items that are compared with those of `[teacher]` differ in number from batch to batch";
+        self.teacher.as_ref().map(|_| rule)
+    }
+
+    /// Whether the forward and backward pass may become a CUDA graph.
+    pub(crate) fn uses_cuda_graph(&self) -> bool {
+        self.training.cuda_graphs && self.no_cuda_graph().is_none()
+    }
+
     /// Makes paths absolute, so that a run can be resumed from another directory.
     pub fn absolute_paths(&mut self) -> Result<()> {
-        if let Some(InitFrom { path, .. }) = &mut self.init_from {
+        let of_init = self.init_from.as_mut().map(|init_from| &mut init_from.path);
+        let of_teacher = self.teacher.as_mut().map(|teacher| &mut teacher.model);
+        for path in of_init.into_iter().chain(of_teacher) {
+            if path.as_os_str().is_empty() {
+                continue;
+            }
             // A run outlives the model that it began with, which need not be there.
             if let Ok(found) = HubCache::of_environment().locate(path) {
                 *path = found;
             }
-            *path = absolute(&path).map_err(Error::io("find", path))?;
+            *path = absolute(&*path).map_err(Error::io("find", path))?;
         }
         self.training.test_data.as_mut().map_or(Ok(()), absolute_path)?;
         self.task.absolute_paths()
@@ -342,7 +362,7 @@ impl RunConfig {
     /// and the progress callback.
     pub fn task_context<'a>(&'a self, device: &'a Device) -> TaskContext<'a> {
         let Self { seed, model, training, .. } = self;
-        let fixed_shapes = training.uses_cuda_graph() && device.is_cuda();
+        let fixed_shapes = self.uses_cuda_graph() && device.is_cuda();
         let micro_batches = training.micro_batches;
         let context = TaskContext::new(*seed, training.batch_size, model, device);
         TaskContext { micro_batches, fixed_shapes, ..context }
@@ -374,6 +394,7 @@ impl RunConfig {
         let rule = "must be above 0 and at most 1000";
         let in_range = |mb: f64| mb > 0. && mb <= 1000.;
         check("distributed.bucket_mb", self.distributed.bucket_mb, in_range, rule)?;
+        self.teacher.as_ref().map_or(Ok(()), |teacher| teacher.validate(&self.task))?;
         limits::check(self)?;
         self.model.validate()?;
         self.optimizer.settings().validate()?;

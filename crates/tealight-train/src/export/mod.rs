@@ -117,8 +117,8 @@ impl TrainedModel {
                 ("onnx", reason, self.onnx_files(expressed.as_deref().ok(), *cache)?)
             }
             Format::HuggingFace(expressed) => {
-                let mut files =
-                    folder::files(expressed, &self.weights, self.readers.tokenizer.as_ref())?;
+                let tokenizer = self.readers.tokenizer.as_ref();
+                let mut files = folder::files(expressed, &self.encoder_weights(), tokenizer)?;
                 // `config.json` has the labels, but has no key for their thresholds.
                 let labels = self.readers.labels.as_ref();
                 let labels = labels.filter(|labels| !labels.thresholds().is_empty());

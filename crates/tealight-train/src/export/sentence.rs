@@ -40,8 +40,15 @@ fn of_settings(stated: &SentenceSettings, d_model: usize) -> Result<Vec<(String,
         json!({ "idx": idx, "name": idx.to_string(), "path": path, "type": class })
     };
     let mut modules = vec![module(0, "", "Transformer"), module(1, POOLING, "Pooling")];
+    let mut of_dense = Vec::new();
+    for dense in &settings.dense {
+        let name = format!("{}_Dense", modules.len());
+        modules.push(module(modules.len(), &name, "Dense"));
+        of_dense.extend(dense.files(&name)?);
+    }
     if settings.normalize != Normalize::No {
-        modules.push(module(2, "2_Normalize", "Normalize"));
+        let name = format!("{}_Normalize", modules.len());
+        modules.push(module(modules.len(), &name, "Normalize"));
     }
     let mut pooling = Map::new();
     pooling.insert("word_embedding_dimension".to_owned(), d_model.into());
@@ -62,10 +69,12 @@ fn of_settings(stated: &SentenceSettings, d_model: usize) -> Result<Vec<(String,
         let bytes = files::to_json(Path::new(&name), &value)?;
         Ok((name, bytes))
     };
-    Ok(vec![
+    let mut files = vec![
         json(MODULES.to_owned(), modules.into())?,
         json(format!("{POOLING}/{CONFIG}"), pooling.into())?,
         json(TRANSFORMER.to_owned(), transformer)?,
         json(MODEL.to_owned(), model)?,
-    ])
+    ];
+    files.extend(of_dense);
+    Ok(files)
 }

@@ -19,7 +19,9 @@ use crate::inference::image_classifier::PictureMaps;
 use crate::task::metrics::Metrics;
 use crate::task::report::Report;
 use crate::task::sample::Sample;
-use crate::task::{Evaluated, Inputs, JointLoss, Loss, RegisteredTask, RowMeanings, Task};
+use crate::task::{
+    Evaluated, Imitation, Inputs, JointLoss, Loss, RegisteredTask, RowMeanings, Task,
+};
 
 /// A task of the list of [`TaskConfig`](crate::task::TaskConfig), whichever it is.
 pub struct AnyTask(Box<dyn Erased>);
@@ -80,6 +82,14 @@ macro_rules! erased {
             fn has_joint_loss(&self) -> bool;
             fn vectors(&self, model: &AnyModel, batch: &AnyBatch, mode: Mode) -> Result<Tensor>;
             fn loss_of_vectors(&self, batches: Range<u64>, vectors: &[Tensor]) -> Result<Loss>;
+            fn can_imitate(&self) -> bool;
+            fn outputs(
+                &self,
+                model: &AnyModel,
+                batch: &AnyBatch,
+                mode: Mode,
+            ) -> Result<Option<Tensor>>;
+            fn loss_by_labels(&self, outputs: &Tensor, batch: &AnyBatch) -> Result<Loss>;
             $(fn $name(&self $(, $part: any!($part))* $(, $argument: $type)*) -> $output;)+
         }
 
@@ -112,6 +122,23 @@ macro_rules! erased {
                 joint(self).loss(batches, vectors)
             }
 
+            fn can_imitate(&self) -> bool {
+                self.imitation().is_some()
+            }
+
+            fn outputs(
+                &self,
+                model: &AnyModel,
+                batch: &AnyBatch,
+                mode: Mode,
+            ) -> Result<Option<Tensor>> {
+                imitation(self).outputs(model.of::<T>(), batch.of::<T>(), mode)
+            }
+
+            fn loss_by_labels(&self, outputs: &Tensor, batch: &AnyBatch) -> Result<Loss> {
+                imitation(self).loss_by_labels(outputs, batch.of::<T>())
+            }
+
             $(fn $name(&self $(, $part: any!($part))* $(, $argument: $type)*) -> $output {
                 $of::$name(self $(, $part.of::<T>())* $(, $argument)*)
             })+
@@ -122,6 +149,11 @@ macro_rules! erased {
 /// The loss over all micro-batches of a step.
 fn joint<T: Task>(task: &T) -> &dyn JointLoss<T::Model, T::Batch> {
     task.joint_loss().expect("invariant: a task is asked for vectors if it compares them")
+}
+
+/// The outputs in which models of `task` imitate a teacher.
+fn imitation<T: Task>(task: &T) -> &dyn Imitation<T::Model, T::Batch> {
+    task.imitation().expect("invariant: a task is asked for outputs if it has them")
 }
 
 /// The type of a model or a batch.
@@ -178,6 +210,10 @@ impl Task for AnyTask {
         self.0.has_joint_loss().then_some(self)
     }
 
+    fn imitation(&self) -> Option<&dyn Imitation<AnyModel, AnyBatch>> {
+        self.0.can_imitate().then_some(self)
+    }
+
     forwarded! {
         fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<AnyModel>;
         fn batch(&self, split: Split, index: u64) -> Result<AnyBatch>;
@@ -203,6 +239,16 @@ impl JointLoss<AnyModel, AnyBatch> for AnyTask {
 
     fn loss(&self, batches: Range<u64>, vectors: &[Tensor]) -> Result<Loss> {
         self.0.loss_of_vectors(batches, vectors)
+    }
+}
+
+impl Imitation<AnyModel, AnyBatch> for AnyTask {
+    fn outputs(&self, model: &AnyModel, batch: &AnyBatch, mode: Mode) -> Result<Option<Tensor>> {
+        self.0.outputs(model, batch, mode)
+    }
+
+    fn loss_by_labels(&self, outputs: &Tensor, batch: &AnyBatch) -> Result<Loss> {
+        self.0.loss_by_labels(outputs, batch)
     }
 }
 

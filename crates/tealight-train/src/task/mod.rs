@@ -20,6 +20,7 @@ pub mod embed;
 pub mod evaluate;
 mod illustration;
 pub mod images;
+pub mod imitation;
 mod label_column;
 pub mod listops;
 pub mod markov_icl;
@@ -172,6 +173,11 @@ pub trait TaskSettings: fmt::Debug {
         &[]
     }
 
+    /// The outputs of the models in which they can imitate a teacher (`[teacher]`); `None` if they cannot.
+    fn imitated(&self) -> Option<Imitated> {
+        None
+    }
+
     /// The languages of texts that Tealight generates, as ISO 639 abbreviates them; none for other data.
     fn languages(&self) -> Vec<&'static str> {
         Vec::new()
@@ -234,6 +240,24 @@ pub trait TaskKind: TaskSettings {
 
     /// Validates the settings, and draws or reads the data.
     fn build(&self, context: &TaskContext<'_>) -> Result<Self::Task>;
+}
+
+/// The outputs in which a model can imitate a teacher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Imitated {
+    /// Numbers whose softmax are probabilities.
+    Logits,
+    /// Vectors of texts.
+    Vectors,
+}
+
+impl fmt::Display for Imitated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Logits => "logits of classes or tokens",
+            Self::Vectors => "vectors of texts",
+        })
+    }
 }
 
 /// The loss of one batch.
@@ -343,6 +367,11 @@ pub trait Task: Sync {
         None
     }
 
+    /// The outputs that the model has in common with a teacher; `None` if [`TaskSettings::imitated`] is.
+    fn imitation(&self) -> Option<&dyn Imitation<Self::Model, Self::Batch>> {
+        None
+    }
+
     /// The averages of one batch of an evaluation, and what [`Self::score`] needs of it: by default only those of
     /// the loss.
     fn evaluate_batch(&self, model: &Self::Model, batch: &Self::Batch) -> Result<Evaluated> {
@@ -390,6 +419,16 @@ pub trait JointLoss<Model, Batch> {
 
     /// The loss of the training batches with these numbers, of which `vectors` are those of each.
     fn loss(&self, batches: Range<u64>, vectors: &[Tensor]) -> Result<Loss>;
+}
+
+/// The outputs of a model that are compared with those of a teacher on the same batch.
+pub trait Imitation<Model, Batch> {
+    /// `(n, k)` in f32: a row for each item that carries a loss; `None` if there are none. If the task has a joint loss,
+    /// they are its vectors.
+    fn outputs(&self, model: &Model, batch: &Batch, mode: Mode) -> Result<Option<Tensor>>;
+
+    /// The loss of these outputs in training, by the labels of the batch.
+    fn loss_by_labels(&self, outputs: &Tensor, batch: &Batch) -> Result<Loss>;
 }
 
 /// A task in the list of [`TaskConfig`]: the functions that runs and commands need beside training.

@@ -17,12 +17,16 @@ use super::hugging_face::nearest;
 use super::rows::{RowMap, RowReport};
 use crate::data::text::tokenizer::Side;
 use crate::error::{Error, Result};
-use crate::inference::embed::{Normalize, SentenceSettings, Settings as Embedding};
+use crate::inference::embed::{
+    Dense, DenseActivation, Normalize, SentenceSettings, Settings as Embedding, dense,
+};
 use crate::inference::image_classifier::Preprocessing;
 use crate::inference::labels::Objective;
 use crate::inference::readers::Readers;
 use crate::settings::{ConfigSource, to_resolved_toml};
+use crate::storage::tensors::NamedTensors;
 use crate::task::RowMeanings;
+use crate::task::imitation::MODEL;
 
 /// Which parameters of a run were initialised from a trained model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,7 +80,8 @@ const POSITIONS: &str = "position.weight";
 /// What a run takes from a model.
 #[derive(Serialize)]
 pub(super) struct Settings {
-    model: ModelConfig,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<ModelConfig>,
     #[serde(skip_serializing_if = "Option::is_none")]
     task: Option<Value>,
 }
@@ -86,6 +91,22 @@ impl TrainedModel {
     /// tokenizer and the sizes of its vocabulary.
     pub fn fill_in(&self, source: ConfigSource) -> Result<ConfigSource> {
         let mut settings = self.settings_for(source.kind("task"))?;
+        // The width of the model, unless a map says otherwise: a teacher may.
+        if let Some(Value::Object(task)) = &mut settings.task
+            && task.get("dim").is_some_and(|dim| *dim == self.config.d_model)
+        {
+            task.remove("dim");
+        }
+        self.filled_in(source, settings)
+    }
+
+    /// Fills in what `source` leaves out of `[task]` from this model, whose parameters a run does not have: a teacher.
+    pub fn fill_in_task(&self, source: ConfigSource) -> Result<ConfigSource> {
+        let settings = of_teacher(self.settings_for(source.kind("task")))?;
+        self.filled_in(source, Settings { model: None, ..settings })
+    }
+
+    fn filled_in(&self, source: ConfigSource, mut settings: Settings) -> Result<ConfigSource> {
         // Another tokenizer has another number of tokens.
         let has_own_tokenizer = source.kind("task.tokenizer").is_some_and(|kind| kind != "file")
             || source.value::<PathBuf>("task.tokenizer.path")?.is_some();
@@ -94,6 +115,15 @@ impl TrainedModel {
         }
         let base = to_resolved_toml(&settings)?;
         Ok(source.filled_in(&format!("the model in {}", self.origin.display()), &base)?)
+    }
+
+    /// The settings of this model as a teacher, and those of a task of this kind that follow from them.
+    ///
+    /// # Errors
+    /// If the task is for other models.
+    pub(crate) fn settings_of(&self, kind: &str) -> Result<(ModelConfig, Value)> {
+        let Settings { model, task } = of_teacher(self.settings_for(Some(kind)))?;
+        Ok((model.unwrap_or_default(), task.unwrap_or_default()))
     }
 
     /// The settings that a task of this kind takes from this model.
@@ -123,7 +153,7 @@ impl TrainedModel {
             Some(IMAGES) => model.classifier,
             _ => None,
         };
-        Ok(Settings { model, task })
+        Ok(Settings { model: Some(model), task })
     }
 
     /// Copies into `params` every parameter of the same name. `rows` are those of the run: tokens and labels take the
@@ -137,7 +167,10 @@ impl TrainedModel {
         let tokens = tokens.map(|(new, old)| RowMap::of_tokens(new, old)).transpose()?;
         let labels = rows.labels.zip(labels.as_ref()).map(|(new, old)| RowMap::of_labels(new, old));
         let variables: BTreeMap<_, _> = params.iter().collect();
-        let head = &self.classification_head;
+        let mut head = self.classification_head.clone();
+        if variables.contains_key(dense::WEIGHT) {
+            head.extend(self.dense_of_folder()?);
+        }
         let has = |name: &String| self.weights.contains_key(name) || head.contains_key(name);
         let fresh = variables.keys().filter(|&name| !has(name)).cloned();
         let mut report = InitReport { fresh: fresh.collect(), ..InitReport::default() };
@@ -264,8 +297,10 @@ impl TrainedModel {
     /// If training does not read texts as the folder says.
     fn embed_settings(&self) -> Result<Value> {
         let SentenceSettings { settings, prompts, is_stated, .. } = self.sentence_settings()?;
-        let Embedding { poolings, normalize, max_seq_len, truncated_side, lowercase, .. } =
-            settings;
+        let dim = settings.whole_dim(self.config.d_model);
+        let Embedding {
+            poolings, dense, normalize, max_seq_len, truncated_side, lowercase, ..
+        } = settings;
         let refused = |what: &str| {
             let folder = self.folder.display();
             let message = format!("`init_from`: `{folder}` {what}, which training does not");
@@ -283,7 +318,15 @@ impl TrainedModel {
         let [pooling] = poolings[..] else {
             return refused("concatenates several poolings (`1_Pooling/config.json`)");
         };
-        let mut task = json!({});
+        let is_trainable = |one: &Dense| {
+            one.activation == DenseActivation::Identity && one.n_out != self.config.d_model
+        };
+        if dense.len() > 1 || !dense.iter().all(is_trainable) {
+            return refused(
+                "has more than one linear map behind its pooling, one with a function, or one that keeps the length (`Dense` in `modules.json`)",
+            );
+        }
+        let mut task = json!({ "dim": dim });
         let longest = max_seq_len.or(self.config.max_seq_len.map(|len| len.min(USUAL_LEN)));
         if let Some(longest) = longest {
             task["seq_len"] = json!(longest);
@@ -299,6 +342,20 @@ impl TrainedModel {
             task["prompts"] = json!({ "query": prompt(&["query"]), "document": document });
         }
         Ok(task)
+    }
+
+    /// The linear map behind the pooling, which a folder of sentence-transformers has beside the parameters of the model.
+    fn dense_of_folder(&self) -> Result<NamedTensors> {
+        if self.weights.contains_key(dense::WEIGHT) {
+            return Ok(NamedTensors::new());
+        }
+        let mut found = NamedTensors::new();
+        for one in self.sentence_settings()?.settings.dense {
+            let [weight, bias] = one.tensors()?;
+            found.insert(dense::WEIGHT.to_owned(), weight);
+            found.insert(dense::BIAS.to_owned(), bias);
+        }
+        Ok(found)
     }
 
     /// The settings of a task of texts that follow from this model: its tokenizer and the sizes of its vocabulary.
@@ -333,4 +390,18 @@ impl TrainedModel {
         task["tokenizer"] = json!({ "kind": "file", "path": path.display().to_string() });
         Ok(task)
     }
+}
+
+/// The same error about a teacher.
+fn of_teacher<T>(result: Result<T>) -> Result<T> {
+    result.map_err(|error| match error {
+        Error::Config(mut fault) => {
+            for key in fault.keys.iter_mut().filter(|key| *key == "init_from") {
+                MODEL.clone_into(key);
+            }
+            fault.message = fault.message.replace("`init_from`", &format!("`{MODEL}`"));
+            Error::Config(fault)
+        }
+        other => other,
+    })
 }

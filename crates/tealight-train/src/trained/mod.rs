@@ -14,6 +14,7 @@ pub mod folder;
 pub(crate) mod generation;
 pub(crate) mod hugging_face;
 mod init_from;
+mod layers;
 mod meanings;
 pub(crate) mod preprocessor;
 mod rows;

@@ -13,7 +13,7 @@ use super::prefetch::{BatchShare, Prefetch};
 use super::session::Session;
 use super::throughput::Throughput;
 use super::train_step::{StepError, StepMetrics, StepOutcome, train_step};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::monitor::bad_step::BadStep;
 use crate::observer::{Event, Observers, StepReport};
 use crate::run::Checkpoints;
@@ -43,6 +43,11 @@ pub fn fit_unless_stopped<T: Task>(
     checkpoints: Option<&Checkpoints>,
     observers: &mut Observers<'_>,
 ) -> Result<()> {
+    if session.config.teacher.is_some() && session.teacher.is_none() {
+        let message =
+            "`teacher.model` is set, and the session has no teacher: `Session::learn_from` sets it";
+        return Err(Error::config(["teacher.model"], message));
+    }
     let task = Arc::clone(&session.task);
     thread::scope(|scope| {
         let prefetches = shares_one_stream(session.params.device());

@@ -25,7 +25,6 @@ use super::pairwise_sum::{Node, PairwiseSum};
 use super::pass::{OnFinal, Pass, PassContext, pass};
 use super::prefetch::{BatchShare, Prefetch};
 use super::session::Session;
-use crate::config::TrainingConfig;
 use crate::error::{Error, Result};
 use crate::observer::Observers;
 use crate::task::Task;
@@ -53,15 +52,14 @@ impl<'scope, 'env, T: Task> ForwardBackward<'scope, 'env, T> {
         shared: Option<SharedStep>,
         is_stopped: &'env dyn Fn() -> bool,
     ) -> Self {
-        let TrainingConfig { cuda_graphs, micro_batches, .. } = session.config.training;
-        let graph = || match (micro_batches, shares_one_stream(session.params.device())) {
-            (_, false) => GraphedPass::refused("the run does not compute on an NVIDIA GPU"),
-            (1, true) => GraphedPass::default(),
-            (_, true) => GraphedPass::refused(
-                "`training.micro_batches` is above 1, and a replay overwrites the gradients of the one before",
-            ),
+        let config = &session.config;
+        let graph = || {
+            if !shares_one_stream(session.params.device()) {
+                return GraphedPass::refused("the run does not compute on an NVIDIA GPU");
+            }
+            config.no_cuda_graph().map_or_else(GraphedPass::default, GraphedPass::refused)
         };
-        let graph = cuda_graphs.then(graph);
+        let graph = config.training.cuda_graphs.then(graph);
         Self { batches, graph, shared, is_stopped, parts: BTreeMap::new() }
     }
 

@@ -45,7 +45,7 @@ impl Default for State {
 impl GraphedPass {
     /// Eager passes: `rule` says why this run cannot capture them.
     pub(crate) fn refused(rule: &str) -> Self {
-        let keys = ["training.cuda_graphs", "training.micro_batches"];
+        let keys = ["training.cuda_graphs", "training.micro_batches", "teacher"];
         Self { state: State::Eager, capture: Some(Err(Error::config(keys, rule))) }
     }
 

@@ -17,10 +17,11 @@ use tealight_model::Mode;
 use tealight_ops::device::tensor_of;
 use tealight_ops::rng::Stream;
 
+use super::forward::Forward;
 use super::session::Session;
 use crate::error::Result;
 use crate::task::metrics::Measures;
-use crate::task::{JointLoss, Task};
+use crate::task::{JointLoss, Loss, Task};
 
 /// The part of a micro-batch in the loss of a step.
 #[derive(Debug)]
@@ -30,19 +31,22 @@ pub(crate) struct Part {
     /// The share of the summed loss: all micro-batches have the same.
     loss: Tensor,
     /// The share of what it is divided by.
-    pub(crate) count: f64,
+    count: f64,
 }
 
 impl Part {
-    /// Σ v ⊙ g, whose gradient is the part of this micro-batch in the gradient of the step.
-    pub(crate) fn surrogate(&self, vectors: &Tensor) -> Result<Tensor> {
-        Ok((vectors * &self.gradient)?.sum_all()?)
+    /// The part of a micro-batch without rows.
+    pub(super) fn without_rows(&self) -> Result<Forward> {
+        let sum = self.loss.zeros_like()?;
+        let loss = Loss { sum, count: self.count, metrics: Measures::default() };
+        Ok(Forward { loss, reported: self.loss.clone() })
     }
 
-    pub(crate) fn measures(&self) -> Measures {
-        let mut measures = Measures::default();
-        measures.add("loss", &self.loss, self.count);
-        measures
+    /// Σ v ⊙ g, whose gradient is the part of this micro-batch in the gradient of the step; reported is its share.
+    pub(super) fn forward(&self, vectors: &Tensor) -> Result<Forward> {
+        let sum = (vectors * &self.gradient)?.sum_all()?;
+        let loss = Loss { sum, count: self.count, metrics: Measures::default() };
+        Ok(Forward { loss, reported: self.loss.clone() })
     }
 }
 

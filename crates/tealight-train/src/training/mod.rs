@@ -10,8 +10,10 @@ mod bad_step_diagnosis;
 pub mod distributed;
 mod evaluation;
 mod fit;
+mod forward;
 mod forward_backward;
 mod graph;
+pub mod imitation;
 mod joint_loss;
 mod memory;
 mod outputs;
@@ -21,6 +23,7 @@ mod prefetch;
 pub mod preflight;
 pub mod session;
 mod shards;
+mod teacher;
 mod throughput;
 mod train_step;
 

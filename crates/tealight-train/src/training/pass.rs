@@ -7,6 +7,7 @@ use tealight_model::Mode;
 use tealight_ops::Gradients;
 use tealight_ops::rng::Stream;
 
+use super::forward::Forward;
 use super::joint_loss::Part;
 use super::session::Session;
 use crate::error::Result;
@@ -46,27 +47,37 @@ pub(crate) fn pass<T: Task>(
     batch: &T::Batch,
     context: PassContext<'_>,
 ) -> Result<Pass> {
-    let loss = forward(session, batch, context)?;
+    let Forward { loss, reported } = forward(session, batch, context)?;
     let gradients = backward(session, &loss, context)?;
     let (count, n_tokens) = (loss.count, session.task.n_tokens(batch));
-    let measures = context.part.map_or_else(|| loss.measures(), Part::measures);
+    let measures = Loss { sum: reported, ..loss }.measures();
     Ok(Pass { gradients, measures, count, n_tokens })
 }
 
-/// The loss of a batch, with its autograd graph.
+/// The loss of a batch.
 fn forward<T: Task>(
     session: &Session<T>,
     batch: &T::Batch,
     context: PassContext<'_>,
-) -> Result<Loss> {
-    let activations = session.config.training.activations();
+) -> Result<Forward> {
+    let Session { config, task, model, teacher, params, .. } = session;
+    let activations = config.training.activations();
     let mode = Mode::Train { stream: context.stream, activations };
-    match (context.part, session.task.joint_loss()) {
-        (Some(part), Some(joint)) => {
-            let sum = part.surrogate(&joint.vectors(&session.model, batch, mode)?)?;
-            Ok(Loss { sum, count: part.count, metrics: Measures::default() })
-        }
-        _ => session.task.loss(&session.model, batch, mode),
+    if let (Some(teacher), Some(imitation)) = (teacher, task.imitation()) {
+        let by_labels = |outputs: &Tensor| match context.part {
+            Some(part) => part.forward(outputs),
+            None => Ok(Forward::new(imitation.loss_by_labels(outputs, batch)?)),
+        };
+        let forward = teacher.loss(imitation, model, batch, mode, by_labels)?;
+        return match (forward, context.part) {
+            (Some(forward), _) => Ok(forward),
+            (None, Some(part)) => part.without_rows(),
+            (None, None) => Ok(Forward::new(Loss::zero(params.device())?)),
+        };
+    }
+    match (context.part, task.joint_loss()) {
+        (Some(part), Some(joint)) => part.forward(&joint.vectors(model, batch, mode)?),
+        _ => Ok(Forward::new(task.loss(model, batch, mode)?)),
     }
 }
 

@@ -155,6 +155,7 @@ pub fn one_batch<T: Task>(
     config.training.micro_batches = 1;
     config.training.ema_decay = None;
     config.training.early_stopping = None;
+    config.teacher = None;
     config.checkpoint.metric = None;
     config.checkpoint.direction = None;
     let mut session = Session::new(&config, OneBatch(task), device)?;

@@ -21,6 +21,7 @@ use crate::storage::tensors::{self, NamedTensors};
 use crate::task::Task;
 use crate::trained::{InitReport, TrainedModel};
 use crate::training::shards::Shards;
+use crate::training::teacher::Teacher;
 
 /// Task, training model, evaluation model on the same weights, optimizer, progress.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct Session<T: Task> {
     pub eval_model: T::Model,
     /// The optimizer, with its state.
     pub optimizer: Optimizer,
+    /// The model that this one imitates (`[teacher]`), once the session has [learned of it](Self::learn_from).
+    pub teacher: Option<Teacher<T::Model>>,
     /// The moving average of the weights (`training.ema_decay`).
     pub ema: Option<Ema>,
     /// Steps made, best evaluation, bad steps.
@@ -93,6 +96,7 @@ impl<T: Task> Session<T> {
             model,
             eval_model,
             optimizer,
+            teacher: None,
             ema,
             progress,
             ranks,

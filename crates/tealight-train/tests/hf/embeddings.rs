@@ -216,10 +216,10 @@ fn modules_that_are_not_supported_are_refused_by_name() {
     let module = |index: usize, key: &'static str, value: &'static str| {
         refusal("modules.json", move |content| content[index][key] = value.into())
     };
-    let dense = module(2, "type", "sentence_transformers.models.Dense");
+    let lstm = module(2, "type", "sentence_transformers.models.LSTM");
     assert!(
-        dense.contains("its module `sentence_transformers.models.Dense` in `2_Normalize`"),
-        "{dense}"
+        lstm.contains("its module `sentence_transformers.models.LSTM` in `2_Normalize`"),
+        "{lstm}"
     );
     let other = module(1, "type", "someone.Pooling");
     assert!(other.contains("its modules are Transformer, someone.Pooling, Normalize"), "{other}");

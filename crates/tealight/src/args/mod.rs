@@ -34,7 +34,7 @@ use self::checkpoint::{Checkpoint, Export};
 use self::explain::Explain;
 use self::init::Init;
 use self::inspect::{Attend, Inspect, Plot};
-use self::predict::{Classify, Embed, FillMask, Forecast, Generate, Rerank, Tag, Translate};
+use self::predict::{Classify, Embed, FillMask, Forecast, Generate, Mine, Rerank, Tag, Translate};
 use self::program::{Devices, Info, Man};
 use self::report::Report;
 use self::serve::Serve;
@@ -177,6 +177,8 @@ pub(crate) enum Command {
     Tag(Tag),
     /// Embed texts as vectors, or find similar texts
     Embed(Embed),
+    /// Find hard negatives for pairs of texts, to train an encoder with
+    Mine(Mine),
     /// Rank passages by how relevant they are for a query
     Rerank(Rerank),
     /// Predict masked tokens with a masked language model
@@ -221,6 +223,7 @@ impl Command {
             | Self::Classify(Classify { computation, .. })
             | Self::Tag(Tag { computation, .. })
             | Self::Embed(Embed { computation, .. })
+            | Self::Mine(Mine { computation, .. })
             | Self::Rerank(Rerank { computation, .. })
             | Self::FillMask(FillMask { computation, .. })
             | Self::Generate(Generate { computation, .. })
@@ -245,6 +248,7 @@ impl Command {
             | Self::Classify(Classify { model, .. })
             | Self::Tag(Tag { model, .. })
             | Self::Embed(Embed { model, .. })
+            | Self::Mine(Mine { model, .. })
             | Self::Rerank(Rerank { model, .. })
             | Self::FillMask(FillMask { model, .. })
             | Self::Generate(Generate { model, .. })

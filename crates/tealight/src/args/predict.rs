@@ -7,7 +7,7 @@ use tealight_train::inference::embed::Pooling;
 use tealight_train::inference::tagger::Strategy;
 
 use super::shared::{
-    Computation, Model, TrainedRun, named, not_negative, number, parallelism, positive,
+    Computation, Model, TrainedRun, finite, named, not_negative, number, parallelism, positive,
     positive_share, share,
 };
 
@@ -241,6 +241,64 @@ pub(crate) struct Embed {
     /// Print a JSON object for each text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+const MINE_EXAMPLES: &str = "\
+Examples:
+  tealight mine runs/faq --data pairs.jsonl -o hard.jsonl --negatives 5 --margin 0.05
+  tealight mine sentence-transformers/all-MiniLM-L6-v2 --data pairs.csv --text question --text-pair answer -o hard.jsonl
+
+The file that is written has the rows of the table with a list `negative`, as `[task] kind = \"embed\"` reads them.";
+
+#[derive(Args, Debug)]
+#[command(after_help = MINE_EXAMPLES)]
+pub(crate) struct Mine {
+    #[command(flatten)]
+    pub(crate) model: Model,
+    #[command(flatten)]
+    pub(crate) computation: Computation,
+    /// Table of pairs: .jsonl, .json, .csv or .tsv, each also as .gz or .zst
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: PathBuf,
+    /// Write the pairs with their negatives to this .jsonl file
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Overwrite the file if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Most negatives of a pair
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive::<usize>)]
+    pub(crate) negatives: usize,
+    /// How far the cosine of a negative is below that of the positive, at least
+    #[arg(long, value_name = "X", default_value_t = 0., allow_negative_numbers = true, value_parser = finite)]
+    pub(crate) margin: f32,
+    /// Highest cosine of a negative
+    #[arg(long, value_name = "X", default_value_t = 1., allow_negative_numbers = true, value_parser = finite)]
+    pub(crate) max_cosine: f32,
+    /// Leave out the nearest texts, which may be answers that the table does not name
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) skip: usize,
+    /// Look at this many of the nearest texts
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = positive::<usize>)]
+    pub(crate) depth: usize,
+    /// Also choose among the lines of this file, not only among the second texts of the table
+    #[arg(long, value_name = "FILE")]
+    pub(crate) passages: Option<PathBuf>,
+    /// Column of the first text [default: found by its name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) text: Option<String>,
+    /// Column of the second text [default: found by its name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) text_pair: Option<String>,
+    /// Leave out rows without a text, and say which
+    #[arg(long)]
+    pub(crate) skip_broken: bool,
+    /// Name of the folder's prompt to put before each first text [default: as the folder says]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) prompt: Option<String>,
+    /// Name of the prompt for other texts [default: that of the first texts]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) passage_prompt: Option<String>,
 }
 
 const RERANK_EXAMPLES: &str = "\

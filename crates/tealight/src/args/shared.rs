@@ -115,6 +115,11 @@ pub(crate) fn positive<T: FromStr + Default + PartialOrd>(text: &str) -> Result<
     number.ok_or_else(|| "expected a positive integer".to_owned())
 }
 
+/// Parses a finite number.
+pub(crate) fn finite(text: &str) -> Result<f32, String> {
+    number(text, f64::is_finite, "a number").map(|number| number as f32)
+}
+
 /// Parses a finite number, 0 or more.
 pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
     number(text, |number| number.is_finite() && number >= 0., "a number, 0 or more")

@@ -73,6 +73,7 @@ impl TrainingBench<'_> {
             self.number_format().warn_if_replaced();
         }
         let mut session = self.session(task).map_err(at_its_place)?;
+        self.loaded.set_teacher(&mut session)?;
         let measured = self.measure(&mut session).map_err(at_its_place)?;
         let report = self.report(&session, measured)?;
         match (self.ranks.is_first(), self.args.options.json) {

@@ -30,6 +30,7 @@ pub(crate) fn run(args: &Doctor) -> Result<()> {
     if let Some(model) = init_model {
         session.begin_with(model).map_err(at_its_place)?;
     }
+    loaded.set_teacher(&mut session)?;
     let mut findings = Findings { printed: !args.json, all: Vec::new() };
     findings.add(model(&session))?;
     findings.add(export(&session))?;

@@ -17,6 +17,7 @@ mod info;
 mod init;
 mod inspect;
 mod man;
+mod mine;
 mod plot;
 mod report;
 mod rerank;
@@ -54,6 +55,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode> {
         Command::Classify(args) => classify::run(args),
         Command::Tag(args) => tag::run(args),
         Command::Embed(args) => embed::run(args),
+        Command::Mine(args) => mine::run(args),
         Command::Rerank(args) => rerank::run(args),
         Command::FillMask(args) => fill_mask::run(args),
         Command::Generate(args) => generate::run(args),

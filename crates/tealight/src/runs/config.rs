@@ -37,8 +37,8 @@ pub(crate) struct LoadedConfig {
 /// What an error in the test data of a run begins with.
 pub(crate) const TEST_DATA: &str = "`training.test_data`";
 
-/// A cache of `init_from` models, by path.
-pub(crate) type InitModels = BTreeMap<PathBuf, Rc<TrainedModel>>;
+/// A cache of `init_from` models, by path and layers.
+pub(crate) type InitModels = BTreeMap<(PathBuf, Vec<usize>), Rc<TrainedModel>>;
 
 impl LoadedConfig {
     /// Reads the configuration that `typed` stands for, with the `--set` overrides.
@@ -50,21 +50,24 @@ impl LoadedConfig {
     /// Opens the model of `init_from`, if there is one, and takes the settings that `source` omits from it.
     pub(crate) fn from_source(source: ConfigSource, init_models: &mut InitModels) -> Result<Self> {
         let Some(init_from) = source.value::<InitFrom>("init_from")? else {
-            return Self::new(source, None);
+            return Self::new(with_task_of_teacher(source)?, None);
         };
-        let model = match init_models.entry(init_from.path) {
+        let model = match init_models.entry((init_from.path, init_from.layers)) {
             Entry::Occupied(opened) => opened.get().clone(),
             Entry::Vacant(new) => {
-                let model = TrainedModel::open(new.key(), None).map_err(|error| {
+                let (path, layers) = new.key();
+                let model = TrainedModel::open(path, None).map_err(|error| {
                     let message = format!("{:#}", Error::from(error));
                     source.conflict_error(&["init_from"], &message)
                 })?;
+                let model = model.with_layers(layers);
+                let model = model.map_err(|error| at_its_place(error, &source))?;
                 new.insert(Rc::new(model)).clone()
             }
         };
         let filled_in = model.fill_in(source.clone());
         let filled_in = filled_in.map_err(|error| at_its_place(error, &source))?;
-        let loaded = Self::new(filled_in, Some(model.clone()))?;
+        let loaded = Self::new(with_task_of_teacher(filled_in)?, Some(model.clone()))?;
         let checked = model.check_settings(&loaded.config);
         checked.map_err(|error| at_its_place(error, &loaded.source))?;
         Ok(loaded)
@@ -194,6 +197,37 @@ impl LoadedConfig {
     pub(crate) fn session<T: Task>(&self, task: T, device: &Device) -> Result<Session<T>> {
         Session::new(&self.config, task, device).map_err(|error| at_its_place(error, &self.source))
     }
+
+    /// Sets the teacher of a session that is to be trained (`[teacher]`), and returns it; `None` without one.
+    pub(crate) fn set_teacher<T: Task>(
+        &self,
+        session: &mut Session<T>,
+    ) -> Result<Option<TrainedModel>> {
+        let Some(path) = self.config.teacher.as_ref().map(|teacher| &teacher.model) else {
+            return Ok(None);
+        };
+        let teacher = teacher_at(path, &self.source)?;
+        session.learn_from(&teacher).map_err(|error| at_its_place(error, &self.source))?;
+        Ok(Some(teacher))
+    }
+}
+
+/// Opens the teacher of a run.
+fn teacher_at(path: &Path, source: &ConfigSource) -> Result<TrainedModel> {
+    let opened = TrainedModel::open(path, None);
+    opened.map_err(|error| {
+        let message = format!("{:#}", Error::from(error));
+        source.conflict_error(&["teacher.model"], &message).into()
+    })
+}
+
+/// Takes the settings of `[task]` that `source` leaves out from the teacher, if there is one.
+fn with_task_of_teacher(source: ConfigSource) -> Result<ConfigSource> {
+    let path = source.value::<PathBuf>("teacher.model")?;
+    let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) else { return Ok(source) };
+    let teacher = teacher_at(&path, &source)?;
+    let filled_in = teacher.fill_in_task(source.clone());
+    filled_in.map_err(|error| at_its_place(error, &source))
 }
 
 /// Fails if `config` differs from that of a run in settings that a run keeps; otherwise returns that of the

@@ -11,5 +11,6 @@ pub(crate) mod number_format;
 pub(crate) mod origin;
 pub(crate) mod resources;
 pub(crate) mod summary;
+pub(crate) mod teacher;
 pub(crate) mod test_data;
 pub(crate) mod training;

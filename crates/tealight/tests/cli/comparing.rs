@@ -129,6 +129,95 @@ fn an_encoder_of_ones_own_pairs_is_trained_evaluated_resumed_and_used() -> Resul
     Ok(())
 }
 
+/// `task.dim` adds a linear map behind the pooling, the module `Dense` of sentence-transformers.
+#[test]
+fn vectors_of_another_length_are_those_of_a_linear_map() -> Result {
+    let folder = Folder::new()?;
+    folder.write("pairs.jsonl", pairs(60))?;
+    folder.succeed(&["init", "embed", "--data", "pairs.jsonl", "-o", "things.toml"])?;
+    let dim = ["--set", "task.dim=24", "--set", "training.evaluate_first=false", "-q"];
+    train(&folder, "things.toml", &dim)?;
+    let vector = |model: &str| folder.json(&["embed", model, "ship on day 3", "--json"]);
+    let of_run = vector("runs/things")?;
+    assert_eq!(of_run["embedding"].as_array().map(Vec::len), Some(24), "{of_run}");
+    folder.succeed(&["export", "runs/things", "--to", "exported"])?;
+    assert_eq!(vector("exported")?, of_run);
+    let modules = folder.read_json("exported/modules.json")?;
+    let folders: Vec<_> =
+        modules.as_array().into_iter().flatten().map(|one| &one["path"]).collect();
+    assert_eq!(folders, ["", "1_Pooling", "2_Dense", "3_Normalize"]);
+    let config = folder.read_json("exported/2_Dense/config.json")?;
+    assert_eq!(config["out_features"], 24);
+
+    // Both score test data, and a run that starts from either has the map.
+    let scores = |model: &str| folder.json(&["evaluate", model, "--data", "pairs.jsonl", "--json"]);
+    assert_eq!(scores("exported")?["mrr@10"], scores("runs/things")?["mrr@10"]);
+    for model in ["runs/things", "exported"] {
+        let from = format!("init_from={model}");
+        folder.write(
+            "again.toml",
+            "task = { kind = \"embed\", data = { path = \"pairs.jsonl\" } }\noptimizer = \"adamw\"\n",
+        )?;
+        let settings = ["--set", &from, "--set", "training.batch_size=8", "--dry-run"];
+        let begun = folder.succeed(&[&["train", "again.toml"], &settings[..]].concat())?.stderr;
+        assert!(begun.contains("initialised from") && !begun.contains("randomly"), "{begun}");
+    }
+
+    // Functions of the outputs are computed; a file that does not fit is named.
+    let tanh = config.to_string().replace("linear.Identity", "activation.Tanh");
+    folder.write("exported/2_Dense/config.json", &tanh)?;
+    assert_ne!(vector("exported")?, of_run);
+    let refuse = |config: String, parts: &[&str]| -> Result {
+        folder.write("exported/2_Dense/config.json", config)?;
+        folder.refuse(&["embed", "exported", "a"], &[&["2_Dense/"], parts].concat())
+    };
+    refuse(tanh.replace("Tanh", "GELU"), &["`activation_function`", "GELU", "not supported"])?;
+    refuse(tanh.replace("\"in_features\":", "\"in_features\":1"), &["`in_features` = 1"])?;
+    refuse(tanh.replace(":24", ":25"), &["no tensor `linear.weight`"])?;
+    refuse(tanh.replace('{', "{\"gate\":1,"), &["`gate`"])
+}
+
+#[test]
+fn hard_negatives_are_mined_and_trained_with() -> Result {
+    let folder = Folder::new()?;
+    let row = |at: usize| {
+        let ([first, second], day) = (THINGS[at % 6], at / 6);
+        format!("the {first} of day {day},day {day}: a {second}\n")
+    };
+    let rows: Vec<String> = (0..60).map(row).collect();
+    let rows = rows.concat();
+    folder.write("pairs.csv", format!("question,answer\n{rows}"))?;
+    folder.succeed(&["init", "embed", "--data", "pairs.csv", "-o", "things.toml"])?;
+    train(&folder, "things.toml", &["-q"])?;
+    let mine = ["mine", "runs/things", "--data", "pairs.csv", "-o", "hard.jsonl"];
+    let mined = folder.succeed(&[&mine[..], &["--negatives", "2", "--margin", "-2"]].concat())?;
+    assert!(mined.stderr.contains("120 negatives of 60 pairs, from 60 texts"), "{}", mined.stderr);
+    let lines = folder.read("hard.jsonl")?;
+    for line in lines.lines() {
+        let row: Value = serde_json::from_str(line)?;
+        let negatives: Vec<_> = row["negative"].as_array().into_iter().flatten().collect();
+        assert!(negatives.len() == 2 && !negatives.contains(&&row["answer"]), "{row}");
+    }
+    folder.refuse(&mine, &["`hard.jsonl` exists", "--force"])?;
+    // No cosine is above 1, so that none is 3 below that of the positive.
+    folder.refuse(
+        &[&mine[..], &["--force", "--margin", "3"]].concat(),
+        &["no pair has a negative"],
+    )?;
+    folder.refuse(
+        &[&mine[..], &["--force", "--skip", "100"]].concat(),
+        &["`--skip` 100", "`--depth` 100"],
+    )?;
+    folder.refuse(&[&mine[..], &["--force", "--margin", "nan"]].concat(), &["--margin"])?;
+    assert_eq!(folder.read("hard.jsonl")?, lines);
+    folder.write("labelled.csv", "question,answer,label\na,b,1\nc,d,0\n")?;
+    let labelled = ["mine", "runs/things", "--data", "labelled.csv", "-o", "a.jsonl"];
+    folder.refuse(&labelled, &["labels in its column `label`"])?;
+    folder.succeed(&["init", "embed", "--data", "hard.jsonl", "-o", "hard.toml"])?;
+    assert!(train(&folder, "hard.toml", &[])?.contains("queries held out"));
+    folder.refuse(&["mine", "runs/things", "--data", "none.csv", "-o", "a.jsonl"], &["none.csv"])
+}
+
 #[test]
 fn scored_pairs_and_further_evaluations_are_read_and_mistakes_named() -> Result {
     let folder = Folder::new()?;

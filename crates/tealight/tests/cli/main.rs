@@ -23,6 +23,7 @@ mod exporting;
 mod forecasting;
 #[cfg(unix)]
 mod foreign_runs;
+mod imitating;
 mod inspecting;
 mod languages;
 mod learning;

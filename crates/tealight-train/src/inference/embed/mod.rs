@@ -6,12 +6,15 @@
 //! cls    e = h_1
 //! max    e_i = max_t h_{t,i}
 //!
+//! dense        φ(W e + b)
 //! normalised   e / max(‖e‖₂, 10⁻¹²)
 //! ```
 //!
 //! The same vectors as `SentenceTransformer.encode` of sentence-transformers, up to rounding. A text's vector does not
 //! depend on the other texts: attention that would mix them, or that padding would change, gets one text at a time.
 
+pub(crate) mod dense;
+mod mining;
 mod settings;
 mod vectors;
 
@@ -26,6 +29,8 @@ use crate::data::text::tokenizer::{Tokenizer, Truncated};
 use crate::error::{Error, Result};
 use crate::inference::batches::Batching;
 use crate::inference::check_finite;
+pub use dense::{Dense, DenseActivation};
+pub use mining::Mining;
 pub use settings::{Normalize, Pooling, SentenceSettings, Settings, to_unit_length};
 pub use vectors::{Embeddings, Neighbour};
 
@@ -57,7 +62,7 @@ impl Embedder {
         device: &Device,
     ) -> Result<Self> {
         let (d_model, required_len) = (config.d_model, config.required_len());
-        let dim = settings.pooled_dim(d_model);
+        let dim = settings.whole_dim(d_model);
         let truncated = settings.truncate_dim.unwrap_or(dim);
         if !(1..=dim).contains(&truncated) {
             let message = format!("`truncate_dim` = {truncated} is not one of 1 to {dim}");
@@ -96,7 +101,7 @@ impl Embedder {
 
     /// The length of a vector.
     pub fn dim(&self) -> usize {
-        self.settings.truncate_dim.unwrap_or(self.settings.pooled_dim(self.d_model))
+        self.settings.truncate_dim.unwrap_or(self.settings.whole_dim(self.d_model))
     }
 
     /// The vectors of `texts`, in their order. Texts are sorted by length, padded and evaluated in batches.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tealight_model::names;
 
+use super::dense::Dense;
 use crate::data::text::tokenizer::Side;
 
 /// The norm below which a vector is divided by this number instead, as in `torch.nn.functional.normalize`.
@@ -39,6 +40,8 @@ pub enum Normalize {
 pub struct Settings {
     /// The poolings, whose vectors are concatenated.
     pub poolings: Vec<Pooling>,
+    /// Linear maps of the pooled vector, one after the other.
+    pub dense: Vec<Dense>,
     /// Whether vectors get length 1.
     pub normalize: Normalize,
     /// Only the first dimensions are returned (Kusupati et al. 2022, <https://arxiv.org/abs/2205.13147>).
@@ -70,6 +73,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             poolings: vec![Pooling::Mean],
+            dense: Vec::new(),
             normalize: Normalize::No,
             truncate_dim: None,
             max_seq_len: None,
@@ -81,15 +85,16 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The length of a pooled vector of a model of width `d_model`.
-    pub(super) fn pooled_dim(&self, d_model: usize) -> usize {
-        self.poolings.len() * d_model
+    /// The length of a vector of a model of width `d_model`, before [`Self::truncate_dim`] shortens it.
+    pub(crate) fn whole_dim(&self, d_model: usize) -> usize {
+        self.dense.last().map_or(self.poolings.len() * d_model, |dense| dense.n_out)
     }
 
     /// `states (seq_len, d_model)` of the tokens of a text → its `vector`, of the length that is returned.
     pub(super) fn pool(&self, states: &[f32], d_model: usize, vector: &mut [f32]) {
         let pooled = self.poolings.iter().flat_map(|pooling| pooling.pool(states, d_model));
-        let mut pooled: Vec<f32> = pooled.collect();
+        let mut pooled =
+            self.dense.iter().fold(pooled.collect(), |x: Vec<f32>, dense| dense.apply(&x));
         if self.normalize == Normalize::Pooled {
             to_unit_length(&mut pooled);
         }

@@ -92,15 +92,25 @@ impl Embeddings {
     /// # Errors
     /// If the vectors have another length.
     pub fn nearest(&self, others: &Self, k: usize) -> Result<Vec<Vec<Neighbour>>> {
+        let mut nearest = Vec::with_capacity(self.len());
+        self.each_cosines(others, |_, cosines| nearest.push(highest(cosines, k, |_| true)))?;
+        Ok(nearest)
+    }
+
+    /// Calls `each` with every row and its cosines with all `others`.
+    pub(super) fn each_cosines(
+        &self,
+        others: &Self,
+        mut each: impl FnMut(usize, &[f32]),
+    ) -> Result<()> {
         let [own, others] = [self, others].map(Self::unit_rows);
         let (own, others) = (own?, others?.t()?);
-        let mut nearest = Vec::with_capacity(self.len());
         for start in (0..self.len()).step_by(COSINES_AT_ONCE) {
             let rows = own.narrow(0, start, COSINES_AT_ONCE.min(self.len() - start))?;
             let cosines: Vec<Vec<f32>> = rows.matmul(&others)?.to_vec2()?;
-            nearest.extend(cosines.iter().map(|row| highest(row, k)));
+            cosines.iter().enumerate().for_each(|(at, row)| each(start + at, row));
         }
-        Ok(nearest)
+        Ok(())
     }
 
     /// The cosine of each of these vectors with the only one of `other`; 0 for a vector of zeros.
@@ -121,9 +131,10 @@ impl Embeddings {
     }
 }
 
-/// The places of the `k` highest values, the highest first.
-fn highest(values: &[f32], k: usize) -> Vec<Neighbour> {
-    let places: Vec<u32> = (0..values.len() as u32).collect();
+/// The places of the `k` highest values among those that `keeps` accepts, the highest first.
+pub(super) fn highest(values: &[f32], k: usize, keeps: impl Fn(usize) -> bool) -> Vec<Neighbour> {
+    let places = (0..values.len() as u32).filter(|&place| keeps(place as usize));
+    let places: Vec<u32> = places.collect();
     // −0 is equal to 0.
     let cosine = |place: u32| f64::from(values[place as usize]) + 0.;
     let places = best(&places, k, cosine).into_iter().map(|place| place as usize);

@@ -18,9 +18,9 @@ use crate::error::{Error, Result};
 use crate::inference::labels::Objective;
 use crate::inference::readers::{Readers, TextFields};
 use crate::settings::settings;
-use crate::task::TaskSettings;
 use crate::task::settings::{absolute_path, check_label_smoothing};
 use crate::task::thresholds::Aim;
+use crate::task::{Imitated, TaskSettings};
 
 /// The setting of the texts.
 pub(super) const PATH: &str = "task.data.path";
@@ -204,6 +204,10 @@ impl TaskSettings for Config {
 
     fn next_command(&self, run: &Path) -> String {
         format!("tealight classify {} \"…\"", run.display())
+    }
+
+    fn imitated(&self) -> Option<Imitated> {
+        (self.objective == Objective::Classes).then_some(Imitated::Logits)
     }
 
     fn outputs(&self) -> Option<Outputs> {

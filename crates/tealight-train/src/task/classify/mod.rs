@@ -22,7 +22,7 @@ mod texts;
 
 use std::collections::BTreeMap;
 
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::classifier::{Classifier, ClassifierSpec};
@@ -50,7 +50,7 @@ use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::scores::Frequencies;
 use crate::task::text::embedding_rows;
 use crate::task::{
-    Evaluated, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
+    Evaluated, Imitation, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
 };
 use data::{Data, Item, Target};
 
@@ -214,6 +214,16 @@ fn logits(model: &Classifier, batch: &Batch, mode: Mode) -> Result<Tensor> {
     Ok(model.forward(&batch.rows.input(), &batch.rows.mask, mode)?)
 }
 
+impl Imitation<Classifier, Batch> for Classify {
+    fn outputs(&self, model: &Classifier, batch: &Batch, mode: Mode) -> Result<Option<Tensor>> {
+        Ok(Some(logits(model, batch, mode)?.to_dtype(DType::F32)?))
+    }
+
+    fn loss_by_labels(&self, outputs: &Tensor, batch: &Batch) -> Result<Loss> {
+        batch.loss(outputs, self.config.label_smoothing)
+    }
+}
+
 impl Task for Classify {
     type Model = Classifier;
     type Batch = Batch;
@@ -280,6 +290,10 @@ impl Task for Classify {
     fn loss(&self, model: &Classifier, batch: &Batch, mode: Mode) -> Result<Loss> {
         let smoothing = if mode == Mode::Eval { 0. } else { self.config.label_smoothing };
         batch.loss(&logits(model, batch, mode)?, smoothing)
+    }
+
+    fn imitation(&self) -> Option<&dyn Imitation<Classifier, Batch>> {
+        self.config.imitated().map(|_| self as _)
     }
 
     fn attention_maps(&self, model: &Classifier) -> Result<Vec<AttentionMap>> {

@@ -6,11 +6,11 @@ use candle_core::{DType, Device, Result as TensorResult, Tensor};
 use tealight_model::block::BlockInput;
 use tealight_model::embedding::Input;
 use tealight_model::models::read_out::mean_without_padding;
-use tealight_model::transformer::Transformer;
 use tealight_model::{Mask, Mode};
 use tealight_ops::device::tensor_of;
 
 use super::loss::{Sides, Targets, unit};
+use super::model::Model;
 use crate::data::padded_to;
 use crate::error::Result;
 use crate::inference::embed::Pooling;
@@ -102,12 +102,7 @@ impl Batch {
     }
 
     /// The vectors of all sides.
-    pub(super) fn sides(
-        &self,
-        model: &Transformer,
-        reading: Reading,
-        mode: Mode,
-    ) -> TensorResult<Sides> {
+    pub(super) fn sides(&self, model: &Model, reading: Reading, mode: Mode) -> TensorResult<Sides> {
         let vectors = |(at, group): (usize, &Group)| {
             // Each forward pass has its own dropout.
             let mode = match mode {
@@ -121,7 +116,11 @@ impl Batch {
         let vectors =
             self.groups.iter().enumerate().map(vectors).collect::<TensorResult<Vec<_>>>()?;
         let vectors = Tensor::cat(&vectors, 0)?.index_select(&self.order, 0)?;
-        let vectors = vectors.to_dtype(DType::F32)?;
+        self.as_sides(&vectors.to_dtype(DType::F32)?)
+    }
+
+    /// The sides of the vectors `(n_texts, d)` of all anchors, then all positives, then all hard negatives.
+    pub(super) fn as_sides(&self, vectors: &Tensor) -> TensorResult<Sides> {
         let side = |first, len| vectors.narrow(0, first, len);
         Ok(Sides {
             anchors: side(0, self.n)?,
@@ -144,10 +143,10 @@ impl Group {
         Ok(Self { ids, mask })
     }
 
-    /// `(batch, d_model)`
+    /// `(batch, dim)`
     pub(super) fn vectors(
         &self,
-        model: &Transformer,
+        model: &Model,
         reading: Reading,
         mode: Mode,
     ) -> TensorResult<Tensor> {
@@ -157,11 +156,13 @@ impl Group {
                 let (batch, len) = self.ids.dims2()?;
                 let first: Vec<u32> = (0..batch).map(|row| (row * len) as u32).collect();
                 let first = Tensor::new(first, self.ids.device())?;
-                model.forward_at(&input, &context, &first)?
+                model.encoder.forward_at(&input, &context, &first)?
             }
-            Pooling::Mean => mean_without_padding(&model.forward(&input, &context)?, &self.mask)?,
+            Pooling::Mean => {
+                mean_without_padding(&model.encoder.forward(&input, &context)?, &self.mask)?
+            }
             Pooling::Max => {
-                let hidden = model.forward(&input, &context)?;
+                let hidden = model.encoder.forward(&input, &context)?;
                 let hidden = match self.mask.key_padding_mask() {
                     None => hidden,
                     Some(padding) => {
@@ -173,6 +174,7 @@ impl Group {
                 hidden.max(1)?
             }
         };
+        let vectors = model.mapped(vectors)?;
         if reading.normalize { unit(&vectors) } else { Ok(vectors) }
     }
 }

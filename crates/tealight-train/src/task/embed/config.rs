@@ -10,14 +10,14 @@ use super::loss::{CoSent, LossConfig, MatryoshkaConfig};
 use super::remarks::remarks;
 use super::rows::{Negatives, Wanted, Wants, read};
 use super::source::{DataConfig, Duplicates, Generated, PATH};
-use crate::checks::{at_most, check};
+use crate::checks::{MAX_SIZE, at_most, check, positive};
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::{Error, Result};
 use crate::inference::embed::{Normalize, Pooling, SentenceSettings, Settings};
 use crate::inference::readers::Readers;
 use crate::settings::settings;
-use crate::task::TaskSettings;
 use crate::task::settings::absolute_path;
+use crate::task::{Imitated, TaskSettings};
 
 /// The longest sequence: the time of attention grows with its square.
 const MAX_SEQ_LEN: u64 = 1 << 16;
@@ -29,6 +29,9 @@ settings! {
     pub struct Config {
         /// How the hidden states of a text become its vector.
         pub pooling: Pooling = Pooling::Mean,
+        /// The length of a vector; another than `model.d_model` adds a linear map behind the pooling. `model.d_model` when
+        /// absent.
+        pub dim: Option<usize> = None,
         /// Whether vectors get length 1.
         pub normalize: bool = true,
         /// The most tokens of a text, special ones included; longer texts are truncated.
@@ -194,6 +197,8 @@ impl TaskSettings for Config {
         let Self { seq_len, n_token_types, .. } = *self;
         at_most("task.seq_len", seq_len as u64, MAX_SEQ_LEN)?;
         at_most("task.n_token_types", n_token_types as u64, MAX_SEQ_LEN)?;
+        positive("task.dim", self.dim.unwrap_or(1))?;
+        at_most("task.dim", self.dim.unwrap_or(1) as u64, MAX_SIZE)?;
         self.loss.settings().validate()?;
         self.matryoshka.validate()?;
         self.check_source()?;
@@ -230,6 +235,10 @@ impl TaskSettings for Config {
 
     fn next_command(&self, run: &Path) -> String {
         format!("tealight embed {} \"…\" --similar FILE", run.display())
+    }
+
+    fn imitated(&self) -> Option<Imitated> {
+        Some(Imitated::Vectors)
     }
 
     fn outputs(&self) -> Option<Outputs> {

@@ -15,7 +15,9 @@ mod config;
 mod data;
 mod evaluations;
 mod loss;
+mod model;
 mod order;
+mod pairs;
 mod remarks;
 mod report;
 mod rows;
@@ -29,12 +31,14 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::masked_lm::{MaskedLm, MaskedLmSpec};
-use tealight_model::transformer::Transformer;
 use tealight_model::{Mode, ModelConfig, ParamStore};
 
 pub use batch::Batch;
 pub use config::{Config, Prompts};
 pub use evaluations::{RetrievalConfig, SimilarityConfig};
+pub(crate) use loss::cosines;
+pub use model::Model;
+pub use pairs::{Pair, pairs};
 pub use source::{DataConfig, Duplicates, Generated};
 
 use crate::data::{DataFile, ShuffledOrder, Split};
@@ -49,12 +53,14 @@ use crate::task::sample::Sample;
 use crate::task::table::thousands;
 use crate::task::text::embedding_rows;
 use crate::task::{
-    Inputs, JointLoss, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings as _,
+    Imitation, Inputs, JointLoss, Loss, RegisteredTask, RowMeanings, Task, TaskKind,
+    TaskSettings as _,
 };
 use batch::{Group, Reading, Shape};
 use data::{Data, Item};
 use loss::{Sides, Targets};
-use order::{ApartOrder, Order};
+use model::n_dense;
+use order::{ApartOrder, Keys, Order};
 use report::Named;
 use source::PATH;
 
@@ -72,7 +78,7 @@ pub struct Embed {
     /// The most tokens of a text, special ones included.
     seq_len: usize,
     /// The length of a vector.
-    d_model: usize,
+    dim: usize,
     /// The length that the attention of the model requires.
     required_len: Option<usize>,
     /// Which texts share a forward pass of an evaluation.
@@ -95,7 +101,8 @@ impl TaskKind for Config {
             model.refuse_vocabulary_output()?;
         }
         model.refuse_classifier_head()?;
-        self.matryoshka.check_width(model.d_model)?;
+        let dim = self.dim.unwrap_or(model.d_model);
+        self.matryoshka.check_width(dim)?;
         if self.data.self_positive && model.dropout == 0. && test.is_none() {
             let message = "`task.data.self_positive` = true compares a text with itself, read with other dropout, and \
                            `model.dropout` = 0";
@@ -116,7 +123,7 @@ impl TaskKind for Config {
             micro_batches,
             vocab_size,
             seq_len,
-            d_model: model.d_model,
+            dim,
             required_len,
             batching: if model.ignores_padding() { Batching::Padded } else { Batching::OneByOne },
             fixed_shapes: context.fixed_shapes,
@@ -153,12 +160,12 @@ fn order(
     }
     let n_sources = data.texts.iter().map(|text| text.source + 1).max().unwrap_or(0);
     let keys = |item: &Item| {
-        let texts = [item.anchor, item.positive].into_iter().chain(item.negatives.iter().copied());
-        let mut keys: Vec<usize> = texts.map(|at| data.texts[at].source).collect();
-        keys.extend(item.group.map(|group| n_sources + group));
-        keys.sort_unstable();
-        keys.dedup();
-        keys
+        let source = |at: usize| data.texts[at].source;
+        let mut own = vec![source(item.anchor), source(item.positive)];
+        own.extend(item.group.map(|group| n_sources + group));
+        own.sort_unstable();
+        own.dedup();
+        Keys { own, negatives: item.negatives.iter().map(|&at| source(at)).collect() }
     };
     let order = ApartOrder::new(seed, data.train.iter().map(keys).collect(), n);
     let (key, most) = order.most_frequent();
@@ -269,7 +276,7 @@ impl Embed {
     }
 
     /// The unit vectors of some texts by their places, `(n, d)` on the CPU.
-    fn unit_vectors(&self, model: &Transformer, places: &[usize]) -> Result<Vectors> {
+    fn unit_vectors(&self, model: &Model, places: &[usize]) -> Result<Vectors> {
         let lens: Vec<usize> = places.iter().map(|&at| self.data.texts[at].ids.len()).collect();
         let mut rows: Vec<Vec<f32>> = vec![Vec::new(); places.len()];
         let reading = Reading { normalize: true, ..self.reading() };
@@ -293,7 +300,7 @@ impl Embed {
     }
 
     /// The vectors of all texts of the evaluations, held-out rows included.
-    fn evaluated_vectors(&self, model: &Transformer) -> Result<Vectors> {
+    fn evaluated_vectors(&self, model: &Model) -> Result<Vectors> {
         let Data { validation, evaluations, .. } = &self.data;
         let of_rows = validation.iter().flat_map(|item| {
             [item.anchor, item.positive].into_iter().chain(item.negatives.iter().copied())
@@ -331,10 +338,10 @@ impl Vectors {
     }
 }
 
-impl JointLoss<Transformer, Batch> for Embed {
-    fn vectors(&self, model: &Transformer, batch: &Batch, mode: Mode) -> Result<Tensor> {
+impl JointLoss<Model, Batch> for Embed {
+    fn vectors(&self, model: &Model, batch: &Batch, mode: Mode) -> Result<Tensor> {
         if batch.n == 0 {
-            return Ok(Tensor::zeros((0, self.d_model), DType::F32, &self.device)?);
+            return Ok(Tensor::zeros((0, self.dim), DType::F32, &self.device)?);
         }
         let sides = batch.sides(model, self.reading(), mode)?;
         let all: Vec<&Tensor> = sides.named().map(|(_, side)| side).collect();
@@ -363,12 +370,22 @@ impl JointLoss<Transformer, Batch> for Embed {
     }
 }
 
+impl Imitation<Model, Batch> for Embed {
+    fn outputs(&self, model: &Model, batch: &Batch, mode: Mode) -> Result<Option<Tensor>> {
+        (batch.n > 0).then(|| self.vectors(model, batch, mode)).transpose()
+    }
+
+    fn loss_by_labels(&self, outputs: &Tensor, batch: &Batch) -> Result<Loss> {
+        self.loss_of(&batch.as_sides(outputs)?, &batch.targets)
+    }
+}
+
 impl Task for Embed {
-    type Model = Transformer;
+    type Model = Model;
     type Batch = Batch;
 
-    fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Transformer> {
-        Ok(MaskedLm::build_encoder(config, &self.model_spec(), vb)?)
+    fn build_model(&self, config: &ModelConfig, vb: &VarBuilder<'_>) -> Result<Model> {
+        Ok(Model::build(config, &self.model_spec(), self.dim, vb)?)
     }
 
     fn batch(&self, split: Split, index: u64) -> Result<Batch> {
@@ -396,7 +413,9 @@ impl Task for Embed {
 
     fn estimate(&self, config: &ModelConfig) -> Estimate {
         let is_first = self.config.pooling == Pooling::Cls;
+        let n_dense = n_dense(config, self.dim) as f64;
         MaskedLm::estimate_encoder(config, &self.model_spec(), is_first)
+            + Estimate::outside_blocks(n_dense, self.dim as f64)
     }
 
     fn n_tokens(&self, batch: &Batch) -> Option<u64> {
@@ -407,26 +426,30 @@ impl Task for Embed {
         batch.inputs()
     }
 
-    fn loss(&self, model: &Transformer, batch: &Batch, mode: Mode) -> Result<Loss> {
+    fn loss(&self, model: &Model, batch: &Batch, mode: Mode) -> Result<Loss> {
         if batch.n == 0 {
             return Loss::zero(&self.device);
         }
         self.loss_of(&batch.sides(model, self.reading(), mode)?, &batch.targets)
     }
 
-    fn joint_loss(&self) -> Option<&dyn JointLoss<Transformer, Batch>> {
+    fn joint_loss(&self) -> Option<&dyn JointLoss<Model, Batch>> {
         self.config.loss.settings().is_joint().then_some(self)
+    }
+
+    fn imitation(&self) -> Option<&dyn Imitation<Model, Batch>> {
+        Some(self)
     }
 
     fn remark(&self, metrics: &BTreeMap<String, f64>) -> Option<String> {
         report::remark(self, metrics)
     }
 
-    fn samples(&self, model: &Transformer) -> Result<Vec<Sample>> {
+    fn samples(&self, model: &Model) -> Result<Vec<Sample>> {
         report::samples(self, model)
     }
 
-    fn measure(&self, model: &Transformer) -> Result<Metrics> {
+    fn measure(&self, model: &Model) -> Result<Metrics> {
         let mut metrics = Metrics::default();
         for (name, value) in report::Scores::new(self, model)?.named() {
             metrics.add(name, value, 1.);
@@ -436,7 +459,7 @@ impl Task for Embed {
 }
 
 impl RegisteredTask for Embed {
-    fn report(&self, model: &Transformer) -> Result<Report> {
+    fn report(&self, model: &Model) -> Result<Report> {
         report::report(self, model)
     }
 
@@ -449,7 +472,7 @@ impl RegisteredTask for Embed {
         ])
     }
 
-    fn cost(&self, _: &Transformer, config: &ModelConfig, store: &ParamStore) -> Cost {
+    fn cost(&self, _: &Model, config: &ModelConfig, store: &ParamStore) -> Cost {
         let is_first = self.config.pooling == Pooling::Cls;
         MaskedLm::encoder_cost(config, &self.model_spec(), is_first, store)
     }

@@ -1,7 +1,8 @@
 //! The order of training rows.
 //!
 //! Rows with a text in common would be negatives of each other. [`ApartOrder`] keeps them in different steps: a row that
-//! has something in common with a row of the step waits for the next one. Rows enter in the order of a
+//! has something in common with a row of the step waits for the next one. Only a hard negative may be that of several rows,
+//! because it answers none of them. Rows enter in the order of a
 //! [`ShuffledOrder`], so each is used once in an epoch; those that wait at its end come first in the next. The order is a
 //! function of the seed: a step is found again by drawing from the first one on, which costs no more than reading the
 //! rows once.
@@ -25,11 +26,20 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(super) struct ApartOrder {
     order: ShuffledOrder,
-    /// By row: the texts and the group that no other row of its step may have.
-    keys: Vec<Vec<usize>>,
+    /// By row.
+    keys: Vec<Keys>,
     /// Rows of a step.
     n: usize,
     state: Mutex<State>,
+}
+
+/// What no other row of a step may have in common with a row.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Keys {
+    /// The anchor, the positive and the group.
+    pub(super) own: Vec<usize>,
+    /// Hard negatives: other rows may have them as negatives.
+    pub(super) negatives: Vec<usize>,
 }
 
 /// Steps that are kept, because batches are read ahead while an earlier step is asked for again.
@@ -63,15 +73,15 @@ impl Order {
 
 impl ApartOrder {
     /// Steps of `n` rows with these keys.
-    pub(super) fn new(seed: u64, keys: Vec<Vec<usize>>, n: usize) -> Self {
+    pub(super) fn new(seed: u64, keys: Vec<Keys>, n: usize) -> Self {
         let order = ShuffledOrder::new(seed, keys.len());
         Self { order, keys, n, state: Mutex::default() }
     }
 
-    /// The key that most rows have, and the number of its rows.
+    /// The key that most rows have as their own, and the number of these rows.
     pub(super) fn most_frequent(&self) -> (usize, usize) {
         let mut counts: Vec<usize> = Vec::new();
-        for &key in self.keys.iter().flatten() {
+        for &key in self.keys.iter().flat_map(|keys| &keys.own) {
             if key >= counts.len() {
                 counts.resize(key + 1, 0);
             }
@@ -96,12 +106,16 @@ impl ApartOrder {
 
     /// Draws the next step.
     fn draw(&self, state: &mut State) {
-        let (mut rows, mut taken) = (Vec::with_capacity(self.n), BTreeSet::<usize>::new());
+        let mut rows = Vec::with_capacity(self.n);
+        let (mut taken, mut as_negatives) = (BTreeSet::<usize>::new(), BTreeSet::<usize>::new());
         let mut take = |row: usize| {
-            let is_apart =
-                rows.len() < self.n && self.keys[row].iter().all(|key| !taken.contains(key));
+            let Keys { own, negatives } = &self.keys[row];
+            let is_apart = rows.len() < self.n
+                && own.iter().all(|key| !taken.contains(key) && !as_negatives.contains(key))
+                && negatives.iter().all(|key| !taken.contains(key));
             if is_apart {
-                taken.extend(&self.keys[row]);
+                taken.extend(own);
+                as_negatives.extend(negatives);
                 rows.push(row);
             }
             (is_apart, rows.len() == self.n)
@@ -137,8 +151,24 @@ mod tests {
     use super::*;
 
     /// Rows of which each has a text of its own and one that three others have, too.
-    fn keys(n: usize) -> Vec<Vec<usize>> {
-        (0..n).map(|row| vec![row, n + row / 4]).collect()
+    fn keys(n: usize) -> Vec<Keys> {
+        (0..n).map(|row| of(&[row, n + row / 4], &[])).collect()
+    }
+
+    fn of(own: &[usize], negatives: &[usize]) -> Keys {
+        Keys { own: own.to_vec(), negatives: negatives.to_vec() }
+    }
+
+    #[test]
+    fn rows_share_a_negative_but_none_that_answers_a_row() {
+        // Rows 0 to 3 have the negative 10, which answers row 4.
+        let mut keys: Vec<Keys> = (0..4).map(|row| of(&[row], &[10])).collect();
+        keys.push(of(&[4, 10], &[]));
+        let order = ApartOrder::new(3, keys, 4);
+        assert_eq!(order.most_frequent().1, 1);
+        let steps: Vec<_> = (0..20).map(|step| order.step(step)).collect();
+        assert!(steps.iter().all(|rows| rows == &[4] || !rows.contains(&4)), "{steps:?}");
+        assert!(steps.iter().any(|rows| rows.len() == 4), "{steps:?}");
     }
 
     #[test]
@@ -150,7 +180,7 @@ mod tests {
             let batches: Vec<_> = (0..2).map(|batch| order.batch(2 * step + batch, 2, 3)).collect();
             assert!(batches.iter().all(|rows| rows.len() == 3));
             let taken: Vec<usize> =
-                batches.concat().iter().flat_map(|&row| keys[row].clone()).collect();
+                batches.concat().iter().flat_map(|&row| keys[row].own.clone()).collect();
             assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), taken.len());
             batches.concat().into_iter().for_each(|row| used[row] += 1);
         }
@@ -171,7 +201,7 @@ mod tests {
 
     #[test]
     fn texts_in_most_rows_end_in_smaller_steps_that_use_every_row() {
-        let keys: Vec<Vec<usize>> = (0..10).map(|row| vec![row.min(2)]).collect();
+        let keys: Vec<Keys> = (0..10).map(|row| of(&[row.min(2)], &[])).collect();
         let order = ApartOrder::new(3, keys, 4);
         assert_eq!(order.most_frequent(), (2, 8));
         let steps: Vec<_> = (0..40).map(|step| order.step(step)).collect();

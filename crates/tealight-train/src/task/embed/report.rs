@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use tealight_model::transformer::Transformer;
 
 use super::evaluations::{Retrieval, correlations, metrics};
+use super::model::Model;
 use super::{Embed, Vectors, shortened};
 use crate::error::Result;
 use crate::task::evaluate::losses;
@@ -42,7 +42,7 @@ pub(super) struct Scores {
 }
 
 impl Scores {
-    pub(super) fn new(task: &Embed, model: &Transformer) -> Result<Self> {
+    pub(super) fn new(task: &Embed, model: &Model) -> Result<Self> {
         Self::of(task, &task.evaluated_vectors(model)?)
     }
 
@@ -119,7 +119,7 @@ fn leave_out_own(task: &Embed, pairs: &Retrieval, query: usize, scores: &mut [f3
 
 /// The scores on held-out rows beside those of counting words in common, and of the best possible model where it is
 /// known; below them, the scores on other texts.
-pub(super) fn report(task: &Embed, model: &Transformer) -> Result<Report> {
+pub(super) fn report(task: &Embed, model: &Model) -> Result<Report> {
     let vectors = task.evaluated_vectors(model)?;
     let Scores { held_out, others } = Scores::of(task, &vectors)?;
     let columns: &'static [(&str, &str)] = match &task.data.pairs {
@@ -260,7 +260,7 @@ fn add_mistakes(
 }
 
 /// The nearest of the first documents to each of the first queries; nothing of rows with labels.
-pub(super) fn samples(task: &Embed, model: &Transformer) -> Result<Vec<Sample>> {
+pub(super) fn samples(task: &Embed, model: &Model) -> Result<Vec<Sample>> {
     let Some(pairs) = &task.data.pairs else { return Ok(Vec::new()) };
     let (queries, documents) = (first(&pairs.queries, N_SAMPLES), first(&pairs.documents, AMONG));
     let places: BTreeSet<usize> = queries.iter().chain(documents).copied().collect();

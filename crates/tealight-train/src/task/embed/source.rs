@@ -50,7 +50,8 @@ settings! {
 names! {
     /// What happens to rows with a text, or a group, in common.
     pub enum Duplicates {
-        /// They are never in one step: one waits for the next. Each row is used once in an epoch.
+        /// They are never in one step: one waits for the next. Each row is used once in an epoch. Hard negatives may be
+        /// in common.
         "wait" => Wait,
         /// A candidate with the text of the positive is no negative.
         "mask" => Mask,

@@ -14,8 +14,8 @@ use crate::data::images::{Colour, Filter, Fit, Preparation};
 use crate::error::{Error, Result};
 use crate::inference::image_classifier::MAX_SIZE;
 use crate::settings::settings;
-use crate::task::TaskSettings;
 use crate::task::settings::{absolute_path, check_label_smoothing};
+use crate::task::{Imitated, TaskSettings};
 
 settings! {
     /// `[task] kind = "images"`
@@ -112,6 +112,10 @@ impl TaskSettings for Config {
 
     fn next_command(&self, run: &Path) -> String {
         format!("tealight classify {} picture.png", run.display())
+    }
+
+    fn imitated(&self) -> Option<Imitated> {
+        Some(Imitated::Logits)
     }
 
     fn outputs(&self) -> Option<Outputs> {

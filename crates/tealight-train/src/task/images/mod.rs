@@ -11,6 +11,7 @@ mod report;
 use std::collections::BTreeMap;
 use std::slice;
 
+use candle_core::{DType, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::image_classifier::{ImageClassifier, ImageClassifierSpec};
@@ -39,7 +40,7 @@ use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::scores::{Frequencies, confusion, of_classes};
 use crate::task::{
-    Evaluated, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
+    Evaluated, Imitation, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
 };
 use batch::Batches;
 
@@ -228,6 +229,21 @@ fn spec(config: &Config, labels: &Labels, preprocessing: &Preprocessing) -> Imag
     }
 }
 
+impl Imitation<ImageClassifier, Batch> for Images {
+    fn outputs(
+        &self,
+        model: &ImageClassifier,
+        batch: &Batch,
+        mode: Mode,
+    ) -> Result<Option<Tensor>> {
+        Ok(Some(model.forward(&batch.pictures, mode)?.to_dtype(DType::F32)?))
+    }
+
+    fn loss_by_labels(&self, outputs: &Tensor, batch: &Batch) -> Result<Loss> {
+        batch.loss(outputs, self.config.label_smoothing)
+    }
+}
+
 impl Task for Images {
     type Model = ImageClassifier;
     type Batch = Batch;
@@ -267,6 +283,10 @@ impl Task for Images {
     fn loss(&self, model: &ImageClassifier, batch: &Batch, mode: Mode) -> Result<Loss> {
         let smoothing = if mode == Mode::Eval { 0. } else { self.config.label_smoothing };
         batch.loss(&model.forward(&batch.pictures, mode)?, smoothing)
+    }
+
+    fn imitation(&self) -> Option<&dyn Imitation<ImageClassifier, Batch>> {
+        Some(self)
     }
 
     fn evaluate_batch(&self, model: &ImageClassifier, batch: &Batch) -> Result<Evaluated> {

@@ -11,8 +11,8 @@ use crate::data::text::sequences::Layout;
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::Result;
 use crate::settings::settings;
-use crate::task::TaskSettings;
 use crate::task::text::{absolute_paths, validate_sizes};
+use crate::task::{Imitated, TaskSettings};
 
 settings! {
     /// `[task] kind = "masked_lm"`
@@ -61,6 +61,10 @@ impl TaskSettings for Config {
 
     fn next_command(&self, run: &Path) -> String {
         format!("tealight fill-mask {} \"… [MASK] …\"", run.display())
+    }
+
+    fn imitated(&self) -> Option<Imitated> {
+        Some(Imitated::Logits)
     }
 
     /// The first token is a special one, which is never masked.

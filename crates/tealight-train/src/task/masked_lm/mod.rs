@@ -13,13 +13,13 @@ mod samples;
 
 use std::collections::BTreeMap;
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::embedding::Input;
 use tealight_model::models::masked_lm::{MaskedLm as Model, MaskedLmSpec};
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
-use tealight_ops::cross_entropy::IGNORE_INDEX;
+use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy, hits};
 use tealight_ops::device::tensor_of;
 use tealight_ops::linear_cross_entropy::Scored;
 
@@ -37,7 +37,9 @@ use crate::task::context::TaskContext;
 use crate::task::report::Report;
 use crate::task::sample::Sample;
 use crate::task::text::{TextSettings, Texts};
-use crate::task::{Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings};
+use crate::task::{
+    Imitation, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
+};
 
 /// The task: text as sequences of tokens, some of which are hidden.
 #[derive(Debug)]
@@ -165,6 +167,24 @@ impl MaskedLm {
     }
 }
 
+impl Imitation<Model, Batch> for MaskedLm {
+    fn outputs(&self, model: &Model, batch: &Batch, mode: Mode) -> Result<Option<Tensor>> {
+        let Batch { ids, mask, positions, n_masked, .. } = batch;
+        if *n_masked == 0 {
+            return Ok(None);
+        }
+        let positions = positions.narrow(0, 0, *n_masked)?;
+        let hidden = model.hidden_at(&Input::tokens(ids), mask, &positions, mode)?; // (n, d_model)
+        Ok(Some(model.logits(&hidden)?.to_dtype(DType::F32)?))
+    }
+
+    fn loss_by_labels(&self, outputs: &Tensor, batch: &Batch) -> Result<Loss> {
+        let labels = batch.labels.narrow(0, 0, batch.n_masked)?;
+        let (sum, hits) = (cross_entropy(outputs, &labels, 0.)?, hits(outputs, &labels)?);
+        Ok(Loss::with_hits(sum, batch.n_masked, "accuracy", &hits))
+    }
+}
+
 impl Task for MaskedLm {
     type Model = Model;
     type Batch = Batch;
@@ -233,6 +253,10 @@ impl Task for MaskedLm {
         let hidden = model.hidden_at(&Input::tokens(ids), mask, positions, mode)?; // (n, d_model)
         let Scored { loss: sum, hits } = model.cross_entropy(&hidden, labels)?;
         Ok(Loss::with_hits(sum, *n_masked, "accuracy", &hits))
+    }
+
+    fn imitation(&self) -> Option<&dyn Imitation<Model, Batch>> {
+        Some(self)
     }
 
     fn attention_maps(&self, model: &Model) -> Result<Vec<AttentionMap>> {

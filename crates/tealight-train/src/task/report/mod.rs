@@ -133,6 +133,12 @@ impl Report {
         self.value("test", values);
     }
 
+    /// Adds a table below all else, and its values to JSON as `name`.
+    pub fn add_table(&mut self, name: &str, table: &Table, values: Map<String, Value>) {
+        self.section(table);
+        self.value(name, values);
+    }
+
     /// Adds a value to JSON.
     pub(super) fn value(&mut self, name: &str, value: impl Serialize) {
         self.values.insert(name.to_owned(), json!(value));

@@ -13,9 +13,9 @@ use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::{Error, Result};
 use crate::inference::labels::Objective;
 use crate::settings::settings;
-use crate::task::TaskSettings;
 use crate::task::classify::ClassWeights;
 use crate::task::settings::{absolute_path, check_label_smoothing};
+use crate::task::{Imitated, TaskSettings};
 
 /// The setting of the sentences.
 pub(super) const PATH: &str = "task.data.path";
@@ -207,6 +207,10 @@ impl TaskSettings for Config {
 
     fn next_command(&self, run: &Path) -> String {
         format!("tealight tag {} \"…\"", run.display())
+    }
+
+    fn imitated(&self) -> Option<Imitated> {
+        Some(Imitated::Logits)
     }
 
     /// The first token is a special one, which has no tag.

@@ -19,7 +19,7 @@ mod splits;
 
 use std::collections::BTreeMap;
 
-use candle_core::Device;
+use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::tagger::{Tagger, TaggerSpec};
@@ -41,7 +41,7 @@ use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample};
 use crate::task::text::embedding_rows;
 use crate::task::{
-    Evaluated, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
+    Evaluated, Imitation, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
 };
 use data::Data;
 use rows::Row;
@@ -143,6 +143,17 @@ impl Tag {
     }
 }
 
+impl Imitation<Tagger, Batch> for Tag {
+    fn outputs(&self, model: &Tagger, batch: &Batch, mode: Mode) -> Result<Option<Tensor>> {
+        let logits = batch.logits(model, mode)?;
+        Ok(logits.map(|logits| logits.to_dtype(DType::F32)).transpose()?)
+    }
+
+    fn loss_by_labels(&self, outputs: &Tensor, batch: &Batch) -> Result<Loss> {
+        batch.loss(Some(outputs), self.config.label_smoothing)
+    }
+}
+
 impl Task for Tag {
     type Model = Tagger;
     type Batch = Batch;
@@ -202,6 +213,10 @@ impl Task for Tag {
     fn loss(&self, model: &Tagger, batch: &Batch, mode: Mode) -> Result<Loss> {
         let smoothing = if mode == Mode::Eval { 0. } else { self.config.label_smoothing };
         batch.loss(batch.logits(model, mode)?.as_ref(), smoothing)
+    }
+
+    fn imitation(&self) -> Option<&dyn Imitation<Tagger, Batch>> {
+        Some(self)
     }
 
     fn evaluate_batch(&self, model: &Tagger, batch: &Batch) -> Result<Evaluated> {

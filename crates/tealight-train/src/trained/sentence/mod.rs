@@ -1,7 +1,7 @@
 //! The files of sentence-transformers beside a model: how its hidden states become embeddings.
 //!
 //! ```text
-//! modules.json                        the steps: Transformer, Pooling and maybe Normalize, with their folders
+//! modules.json                        the steps: Transformer, Pooling, maybe Dense, maybe Normalize, with their folders
 //! 1_Pooling/config.json               the pooling
 //! sentence_bert_config.json           the longest text, lower case
 //! config_sentence_transformers.json   prompts, and how many dimensions are returned
@@ -9,14 +9,16 @@
 //! ```
 //!
 //! What these files ask for is done or refused by name. Keys and their meaning are those of sentence-transformers 2
-//! to 6; `2_Dense` and other modules with parameters are refused.
+//! to 6; modules with parameters other than `Dense` are refused.
 
 pub(crate) mod activation;
+mod dense;
 pub(crate) mod pooling;
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use candle_core::{DType, Tensor};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -25,7 +27,9 @@ use super::TrainedModel;
 use super::weight_files::read_json_text;
 use crate::data::text::tokenizer::Side;
 use crate::error::{Error, Result};
-use crate::inference::embed::{Normalize, SentenceSettings};
+use crate::inference::embed::dense::{BIAS, WEIGHT};
+use crate::inference::embed::{Dense, DenseActivation, Normalize, SentenceSettings};
+use crate::storage::tensors::NamedTensors;
 use pooling::poolings;
 
 /// The steps.
@@ -48,9 +52,30 @@ impl TrainedModel {
     /// As [`SentenceSettings::read`].
     pub fn sentence_settings(&self) -> Result<SentenceSettings> {
         match &self.readers.sentence {
-            Some(trained) => Ok(trained.clone()),
+            Some(trained) => {
+                let mut trained = trained.clone();
+                trained.settings.dense.extend(self.trained_dense()?);
+                Ok(trained)
+            }
             None => SentenceSettings::read(&self.folder, self.config.d_model),
         }
+    }
+
+    /// The parameters without those of a linear map behind the pooling, which a folder has beside them.
+    pub(crate) fn encoder_weights(&self) -> NamedTensors {
+        let mut weights = self.weights.clone();
+        weights.retain(|name, _| name != WEIGHT && name != BIAS);
+        weights
+    }
+
+    /// The linear map behind the pooling of a run.
+    fn trained_dense(&self) -> Result<Option<Dense>> {
+        let Some(weight) = self.weights.get(WEIGHT) else { return Ok(None) };
+        let (n_out, n_in) = weight.dims2()?;
+        let values = |x: &Tensor| x.to_dtype(DType::F32)?.flatten_all()?.to_vec1();
+        let bias = self.weights.get(BIAS).map(values).transpose()?;
+        let (weight, activation) = (values(weight)?, DenseActivation::Identity);
+        Ok(Some(Dense { weight, bias, n_in, n_out, activation }))
     }
 }
 
@@ -119,18 +144,24 @@ impl SentenceSettings {
             );
             return refused(rule);
         }
-        for Module { path: name, class } in &modules[2..] {
-            match class.rsplit('.').next() {
-                Some("Normalize") => self.add_normalize(folder, name)?,
+        self.add_pooling(&inside(folder, &modules[1].path, &path)?.join(CONFIG), d_model)?;
+        for module @ Module { path: name, class } in &modules[2..] {
+            match module.name() {
+                "Normalize" => self.add_normalize(folder, name)?,
+                "Dense" if self.settings.normalize == Normalize::No => {
+                    let (n_in, path) =
+                        (self.settings.whole_dim(d_model), inside(folder, name, &path)?);
+                    self.settings.dense.push(Dense::read(&path, n_in)?);
+                }
                 _ => {
                     return refused(format!(
-                        "its module `{class}` in `{name}` is not supported; `Normalize` is, after `Transformer` and \
-                         `Pooling`"
+                        "its module `{class}` in `{name}` is not supported at this place; `Dense` and then `Normalize` are, \
+                         after `Transformer` and `Pooling`"
                     ));
                 }
             }
         }
-        self.add_pooling(&inside(folder, &modules[1].path, &path)?.join(CONFIG), d_model)
+        Ok(())
     }
 
     fn add_normalize(&mut self, folder: &Path, name: &str) -> Result<()> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tealight_ops::device::gpu_name;
-use twox_hash::XxHash3_128 as Hasher;
 
 use crate::communicator::nccl;
 use crate::communicator::ranks::Ranks;
@@ -14,7 +13,7 @@ use crate::config::{ConfigSource, Difference, RunConfig, to_resolved_toml};
 use crate::data::DataFile;
 use crate::error::{Error, Result};
 use crate::run::manifest::{Instructions, device_name};
-use crate::storage::tensors::{MESSAGE, NamedTensors, element_bytes};
+use crate::storage::tensors::{MESSAGE, fingerprint};
 use crate::task::Task;
 use crate::training::session::Session;
 use crate::training::shards::{Owners, Shards};
@@ -38,7 +37,7 @@ struct Description {
     settings: String,
     /// The kind of device, and its instruction set or its maker's name.
     computes_with: String,
-    /// See [`digest`].
+    /// See [`fingerprint`].
     parameters: u128,
 }
 
@@ -81,7 +80,7 @@ impl<T: Task> Session<T> {
             identity: identity.clone(),
             settings: to_resolved_toml(&self.config)?,
             computes_with: format!("{kind}{}", with.unwrap_or_default()),
-            parameters: digest(&self.params.tensors())?,
+            parameters: fingerprint(&self.params.tensors())?,
         })
     }
 
@@ -93,8 +92,8 @@ impl<T: Task> Session<T> {
         if self.ranks.is_alone() {
             return Ok(());
         }
-        let all = self.ranks.agree(digest(&self.params.tensors()))?;
-        let Some(rank) = all.iter().position(|digest| *digest != all[0]) else { return Ok(()) };
+        let all = self.ranks.agree(fingerprint(&self.params.tensors()))?;
+        let Some(rank) = all.iter().position(|one| *one != all[0]) else { return Ok(()) };
         let step = self.progress.step;
         let message = format!(
             "after step {step} rank {rank} on {} has other parameters than rank 0 on {}; its numbers cannot be trusted",
@@ -170,17 +169,6 @@ fn divides(n_ranks: u64, n_micro_batches: u64) -> Result<()> {
          cannot share {n_micro_batches} evenly; the nearest that can be shared: {nearest}"
     );
     Err(Error::config(["training.micro_batches"], message))
-}
-
-/// XXH3 of names and elements: against faults of machines, not against intent, it is as good as a cryptographic digest,
-/// and many times as fast.
-fn digest(tensors: &NamedTensors) -> Result<u128> {
-    let mut digest = Hasher::new();
-    for (name, tensor) in tensors {
-        digest.write(name.as_bytes());
-        digest.write(&element_bytes(tensor)?);
-    }
-    Ok(digest.finish_128())
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use crate::charts::illustrations::save_of;
 use crate::runs::ended::{ABOVE_LIMIT, DIVERGED, Ended};
 use crate::runs::notes::notes;
 use crate::runs::summary::Summary;
+use crate::runs::teacher::TeacherScores;
 use crate::runs::test_data;
 use crate::system::signals::Signal;
 use crate::terminal::escape::shell_path;
@@ -147,6 +148,7 @@ impl Training<'_> {
         let products = session.config.training.precision.of_products();
         let report = with_product_precision(products, || -> Result<Report> {
             let mut report = session.task.report(&session.eval_model)?;
+            TeacherScores::add_to(&mut report, session, directory.path())?;
             let run = (self.loaded, directory);
             // The results of the run are kept whatever is wrong with other data.
             if let Err(error) = test_data::add_scores(&mut report, run, &weights, self.device) {

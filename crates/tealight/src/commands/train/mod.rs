@@ -36,6 +36,7 @@ use crate::runs::job::{self, agree, log_on_first, open_device};
 use crate::runs::load::task_of;
 use crate::runs::notes::notes;
 use crate::runs::resources::explain_out_of_memory;
+use crate::runs::teacher::TeacherScores;
 use crate::runs::test_data;
 use crate::system::signals::{Signal, SignalHandlers};
 use crate::system::subprocess::read_this_program;
@@ -143,8 +144,8 @@ impl Training<'_> {
         if self.prepares_data() {
             agree(ranks, Ok(()))?;
         }
-        let data = task.data_files();
         let mut session = self.session(task)?;
+        let data = session.files();
         for note in notes(&session) {
             self.log(&note);
         }
@@ -184,7 +185,9 @@ impl Training<'_> {
             resume(session, directory, self.args.stop_after)?;
             return Ok(is_first.then(|| (directory.clone(), None)));
         }
-        let started = is_first.then(|| self.start(session)).transpose();
+        let of_teacher = is_first.then(|| TeacherScores::measure(session)).transpose();
+        let of_teacher = agree(self.ranks, of_teacher)?.flatten();
+        let started = is_first.then(|| self.start(session, of_teacher.as_ref())).transpose();
         let started = agree(self.ranks, started)?;
         Ok(started.map(|(directory, lock)| (directory, Some(lock))))
     }
@@ -221,13 +224,17 @@ impl Training<'_> {
     }
 
     /// Creates and locks the directory of a new run.
-    fn start<T: RegisteredTask>(&self, session: &Session<T>) -> Result<(RunDirectory, Lock)> {
+    fn start<T: RegisteredTask>(
+        &self,
+        session: &Session<T>,
+        of_teacher: Option<&TeacherScores>,
+    ) -> Result<(RunDirectory, Lock)> {
         let resolved = to_resolved_toml(&session.config)?;
         let n_parameters = session.params.n_parameters() as u64;
         let name = run_name(self.args, self.loaded);
         let manifest = Manifest {
             name: Some(name.clone()),
-            data: session.task.data_files(),
+            data: session.files(),
             instructions: Instructions::for_precision(
                 session.config.training.precision,
                 self.device,
@@ -239,6 +246,7 @@ impl Training<'_> {
         for (name, bytes) in session.task.kept_files()? {
             replace(&directory.path().join(name), &bytes)?;
         }
+        of_teacher.map_or(Ok(()), |scores| scores.write(directory.path()))?;
         if let Err(error) = test_data::check(self.loaded, &manifest.data, &directory, self.device) {
             // Nothing is in it yet that the next start does not write again.
             fs::remove_dir_all(directory.path())?;

@@ -27,7 +27,7 @@ pub(super) fn resume<T: RegisteredTask>(
     let (ranks, device) = (session.ranks.clone(), session.params.device().clone());
     let checkpoints = directory.checkpoints();
     let now = Instructions::for_precision(session.config.training.precision, &device);
-    let data = session.task.data_files();
+    let data = session.files();
     let mut newest = None;
     let restored = session.restore_on_all(|| {
         let manifest = directory.manifest()?;

@@ -41,6 +41,10 @@ impl Training<'_> {
             }
             self.log(&format!("initialised from {}: {initialised}", model.origin.display()));
         }
+        if let Some(teacher) = self.loaded.set_teacher(&mut session)? {
+            let (path, what) = (teacher.origin.display(), teacher.description());
+            self.log(&format!("the teacher is {what}, {path}"));
+        }
         let format = NumberFormat::for_device(session.config.training.precision, self.args.device);
         self.log(&describe(&session, self.device, format));
         Ok(session)

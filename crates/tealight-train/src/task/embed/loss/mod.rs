@@ -153,7 +153,7 @@ fn products(x: &Tensor, y: &Tensor) -> TensorResult<Tensor> {
 }
 
 /// The cosine of each row: `(n, d)`, `(n, d)` → `(n)`
-fn cosines(x: &Tensor, y: &Tensor) -> TensorResult<Tensor> {
+pub(crate) fn cosines(x: &Tensor, y: &Tensor) -> TensorResult<Tensor> {
     products(&unit(x)?, &unit(y)?)
 }
 
