@@ -1,12 +1,12 @@
 //! `tealight mine MODEL --data FILE`: hard negatives for the pairs of a table.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
 use tealight_train::data::survey::{Columns, Compared, compared};
-use tealight_train::inference::embed::Mining;
+use tealight_train::inference::embed::{Embeddings, Mining, Neighbour};
 use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::feature_extraction::{FeatureExtraction, Request};
 use tealight_train::storage::files::replace;
@@ -32,23 +32,7 @@ pub(crate) fn run(args: &args::Mine) -> Result<()> {
     if args.output.exists() && !args.force {
         bail!("`{}` exists: `--force` overwrites it", args.output.display());
     }
-    let (text, text_pair) = (args.text.clone(), args.text_pair.clone());
-    let found = compared(&args.data, &Columns { text, text_pair, label: None })?;
-    if let Some(label) = &found.label {
-        bail!(
-            "`{}` has labels in its column `{}`, and every row of a table to mine is a pair that belongs together: leave out \
-             the column, and the rows that do not",
-            args.data.display(),
-            label.name
-        );
-    }
-    if found.has_negatives {
-        log("the negatives of the table are replaced");
-    }
-    let (pairs, notes) = pairs(&data_config(args, &found))?;
-    for note in &notes {
-        log(note);
-    }
+    let (found, pairs) = read(args)?;
     let further = args.passages.as_deref().map(|path| input::texts(&[], Some(path))).transpose()?;
 
     let (mut anchors, mut texts) = (Texts::default(), Texts::default());
@@ -68,15 +52,9 @@ pub(crate) fn run(args: &args::Mine) -> Result<()> {
 
     let (model, device) = open_model(&args.model)?;
     let pipeline = FeatureExtraction::open(&model, &device)?;
-    let embed = |texts: &[String], prompt: Option<&str>| -> Result<_> {
-        let request = Request { texts: texts.to_vec(), prompt: prompt.map(str::to_owned) };
-        let embedded = pipeline.answer(&request)?;
-        let longest = pipeline.embedder().max_seq_len();
-        warn_of_truncated(embedded.n_truncated(), texts.len(), longest);
-        Ok(embedded)
-    };
-    let of_anchors = embed(&anchors.all, args.prompt.as_deref())?;
-    let of_texts = embed(&texts.all, args.passage_prompt.as_deref().or(args.prompt.as_deref()))?;
+    let of_anchors = embed(&pipeline, &anchors.all, args.prompt.as_deref())?;
+    let of_texts =
+        embed(&pipeline, &texts.all, args.passage_prompt.as_deref().or(args.prompt.as_deref()))?;
     let args::Mine { negatives: n, margin, max_cosine, skip, depth, .. } = *args;
     let mining = Mining { n, margin, max_cosine, skip, depth };
     let mined = mining.negatives([&of_anchors, &of_texts], &rows, answers)?;
@@ -86,26 +64,66 @@ pub(crate) fn run(args: &args::Mine) -> Result<()> {
             "no pair has a negative: try a lower `--margin` or `--skip`, or a higher `--max-cosine` or `--depth`"
         );
     }
-    let mut lines = String::new();
-    for (pair, negatives) in pairs.iter().zip(&mined).filter(|(_, mined)| !mined.is_empty()) {
-        let negatives: Vec<&String> = negatives.iter().map(|one| &texts.all[one.index]).collect();
-        let _ = writeln!(lines, "{}", row(&found, pair, &negatives));
+    let lines = pairs.iter().zip(&mined).filter(|(_, mined)| !mined.is_empty());
+    let lines = lines.map(|(pair, mined)| {
+        let negatives: Vec<&String> = mined.iter().map(|one| &texts.all[one.index]).collect();
+        row(&found, pair, &negatives).to_string() + "\n"
+    });
+    replace(&args.output, lines.collect::<Vec<_>>().concat().as_bytes())?;
+    log(&summary(&mined, texts.all.len(), &args.output));
+    Ok(())
+}
+
+/// The columns and the pairs of the table.
+fn read(args: &args::Mine) -> Result<(Compared, Vec<Pair>)> {
+    let (text, text_pair) = (args.text.clone(), args.text_pair.clone());
+    let found = compared(&args.data, &Columns { text, text_pair, label: None })?;
+    if let Some(label) = &found.label {
+        bail!(
+            "`{}` has labels in its column `{}`, and every row of a table to mine is a pair that belongs together: leave out \
+             the column, and the rows that do not",
+            args.data.display(),
+            label.name
+        );
     }
-    replace(&args.output, lines.as_bytes())?;
+    if found.has_negatives {
+        log("the negatives of the table are replaced");
+    }
+    let (pairs, notes) = pairs(&data_config(args, &found))?;
+    for note in &notes {
+        log(note);
+    }
+    Ok((found, pairs))
+}
+
+/// Embeds texts, and says how many lose their ends.
+fn embed(
+    pipeline: &FeatureExtraction,
+    texts: &[String],
+    prompt: Option<&str>,
+) -> Result<Embeddings> {
+    let request = Request { texts: texts.to_vec(), prompt: prompt.map(str::to_owned) };
+    let embedded = pipeline.answer(&request)?;
+    let longest = pipeline.embedder().max_seq_len();
+    warn_of_truncated(embedded.n_truncated(), texts.len(), longest);
+    Ok(embedded)
+}
+
+/// How many negatives were found, for how many pairs, among how many texts.
+fn summary(mined: &[Vec<Neighbour>], n_texts: usize, output: &Path) -> String {
     let n_without = mined.iter().filter(|mined| mined.is_empty()).count();
     let n_mined: usize = mined.iter().map(Vec::len).sum();
-    log(&format!(
-        "{} negatives of {} pairs, from {} texts, in {}{}",
+    let left_out = match n_without {
+        0 => String::new(),
+        n => format!("; {} pairs have none and are left out", thousands(n as u64)),
+    };
+    format!(
+        "{} negatives of {} pairs, from {} texts, in {}{left_out}",
         thousands(n_mined as u64),
-        thousands((pairs.len() - n_without) as u64),
-        thousands(texts.all.len() as u64),
-        args.output.display(),
-        match n_without {
-            0 => String::new(),
-            n => format!("; {} pairs have none and are left out", thousands(n as u64)),
-        }
-    ));
-    Ok(())
+        thousands((mined.len() - n_without) as u64),
+        thousands(n_texts as u64),
+        output.display()
+    )
 }
 
 /// How the table is read.
