@@ -11,6 +11,8 @@ use tealight_train::task::{Task, TaskConfig};
 use tealight_train::{Error, RunConfig, Session, fit};
 
 const STEPS: u64 = 2;
+/// The width of a head: rotary positions and the kinds with a state need an even one.
+const HEAD_DIM: usize = 8;
 
 /// Runs all checks of a run, and trains for a few steps.
 struct Train;
@@ -42,6 +44,10 @@ fn shrunk(mut config: RunConfig) -> RunConfig {
     config.training.evaluate_every = STEPS + 1;
     config.training.early_stopping = None;
     config.schedule = ScheduleConfig::Constant(Constant::default());
+    config.model.d_model = HEAD_DIM * config.model.n_heads;
+    if config.model.layers.is_empty() {
+        config.model.n_layers = config.model.n_layers.min(2);
+    }
     if let TaskConfig::ListOps(listops) = &mut config.task {
         listops.n_validation = 4;
         listops.max_length = listops.max_length.min(listops.min_length + 100);
