@@ -281,13 +281,17 @@ impl ModelConfig {
     /// The longest sequence that the model supports, where the longest of the task has `seq_len` positions.
     pub fn resolve_max_seq_len(&self, seq_len: usize) -> BuildResult<usize> {
         let max_seq_len = self.max_seq_len.unwrap_or(seq_len);
-        if max_seq_len >= seq_len {
+        if max_seq_len >= seq_len.max(1) {
             return Ok(max_seq_len);
         }
         let key = "model.max_seq_len";
-        let message = format!(
-            "`{key}` = {max_seq_len} is less than the {seq_len} positions of a sequence in this task"
-        );
+        let message = if seq_len > 0 {
+            format!(
+                "`{key}` = {max_seq_len} is less than the {seq_len} positions of a sequence in this task"
+            )
+        } else {
+            format!("a sequence has at least one position: `{key}` cannot be 0")
+        };
         Err(BuildError::config([key], message))
     }
 

@@ -94,6 +94,11 @@ fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     let vocab_size = keys.size("vocab_size", 32_128)?;
     let len = keys.optional_size("n_positions")?.unwrap_or(SEQ_LEN);
     let begin_id = keys.id("decoder_start_token_id", ids.pad)?;
+    if let Some(id) = begin_id.filter(|id| *id as usize >= vocab_size) {
+        let message =
+            format!("`decoder_start_token_id` = {id} must be below `vocab_size` = {vocab_size}");
+        return Err(HfError::Config(message));
+    }
     let spec = Seq2SeqSpec { vocab_size, source_len: len, target_len: len };
     Ok((config, ModelSpec::Seq2Seq { spec, begin_id }, ids))
 }
@@ -326,6 +331,14 @@ mod tests {
             assert_eq!((again.config, again.spec), (described.config, described.spec));
         }
         Ok(())
+    }
+
+    /// `translate` failed at its first token.
+    #[test]
+    fn a_start_that_is_no_token_is_refused() {
+        let changes = [("decoder_start_token_id", json!(1_000_000))];
+        let error = describe(&text(&changes)).unwrap_err().to_string();
+        assert!(error.contains("`decoder_start_token_id` = 1000000 must be below"), "{error}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod image_classifier;
 pub mod lm_head;
 pub mod masked_lm;
 mod output;
+pub mod pooling;
 pub mod read_out;
 pub mod record;
 pub mod seq2seq;

@@ -1,5 +1,6 @@
 //! From hidden states to what a task reads.
 
+use super::pooled::{first, mean};
 use crate::config::{LmHeadConfig, ModelConfig};
 use crate::layers::classifier_head::{ClassifierHead, DenseHead};
 use crate::models::read_out::ReadOut;
@@ -51,12 +52,8 @@ pub(super) fn classifier(
 ) -> OnnxResult<Value> {
     let graph = sequence.graph;
     let read = match read_out {
-        ReadOut::Cls => graph.slice(x, 1, [0, 1, 1]),
-        ReadOut::Mean => {
-            let real = graph.unsqueeze(&sequence.real_keys(), &[2]); // (batch, seq_len, 1)
-            let count = graph.max(&graph.sum(&real, 1), &graph.number(1.));
-            graph.div(&graph.sum(&graph.mul(x, &real), 1), &count)
-        }
+        ReadOut::Cls => first(graph, x),
+        ReadOut::Mean => mean(sequence, x),
         ReadOut::Attention => {
             let real = graph.unsqueeze(&sequence.real_keys(), &[2]); // (batch, seq_len, 1)
             let forbidden = graph.sub(&graph.number(1.), &real);

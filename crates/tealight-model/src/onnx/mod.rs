@@ -5,7 +5,7 @@
 //! inputs    input_ids, attention_mask (1 = real), token_type_ids (int64)
 //!           with a cache also past_key_values.N.{key, value}, and position_ids if positions are rows of a table
 //!           of pictures: pixel_values (batch, channels, height, width), normalised
-//! outputs   logits, or last_hidden_state of an encoder; present.N.{key, value}
+//! outputs   logits, or last_hidden_state of an encoder, pooled also as sentence_embedding; present.N.{key, value}
 //! ```
 //!
 //! The names are those of Optimum and transformers.js. Batch and length are chosen by each call. The graph is built
@@ -17,6 +17,7 @@
 
 mod head;
 mod pictures;
+mod pooled;
 mod transformer;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub use crate::onnx_graph::{OnnxError, OnnxResult, proto};
 use crate::config::ModelConfig;
 use crate::models::classifier::ClassifierSpec;
 use crate::models::image_classifier::ImageClassifierSpec;
+use crate::models::pooling::VectorSpec;
 use crate::models::spec::ModelSpec;
 use crate::onnx_graph::{Axis, Graph, Lengths, Parameters, Sequence, Type, Value};
 use crate::patches::PictureSize;
@@ -44,23 +46,31 @@ pub enum Cache {
     With,
 }
 
-/// The bytes of the file for the model of this `config` with these `parameters`.
+/// The bytes of the file for the model of this `config` with these `parameters`. Of an encoder with `vectors`, the graph
+/// also has the outputs `token_embeddings`, its hidden states, and `sentence_embedding (batch, dim)`, the names of
+/// sentence-transformers.
 ///
 /// # Errors
 /// If this export has no such kind of model; if the settings or parameters are no such model; if ONNX cannot express a
-/// part of it, by name; or if the parameters take more than 2 GiB.
+/// part of it, by name; if the parameters take more than 2 GiB; or if `vectors` are asked of a model that is no encoder, or
+/// do not fit its width.
 pub fn export(
     config: &ModelConfig,
     spec: &ModelSpec,
     cache: Cache,
+    vectors: Option<&VectorSpec>,
     parameters: &BTreeMap<String, Tensor>,
 ) -> OnnxResult<Vec<u8>> {
     lists_every_setting(config);
     check(spec, cache)?;
+    if vectors.is_some() && !matches!(spec, ModelSpec::Encoder(_)) {
+        let reason = "only the hidden states of an encoder are pooled to vectors of texts";
+        return Err(OnnxError::unsupported(spec.to_string(), reason));
+    }
     let parameters =
         Parameters::from_requests(parameters, |vb| spec.request_parameters(config, vb))?;
     let graph = Graph::default();
-    Writer { graph: &graph, config, spec, cache, parameters: &parameters }.write()?;
+    Writer { graph: &graph, config, spec, cache, vectors, parameters: &parameters }.write()?;
     parameters.check_all_taken()?;
     graph.into_bytes()
 }
@@ -130,6 +140,7 @@ struct Writer<'a> {
     config: &'a ModelConfig,
     spec: &'a ModelSpec,
     cache: Cache,
+    vectors: Option<&'a VectorSpec>,
     parameters: &'a Parameters,
 }
 
@@ -138,9 +149,10 @@ impl Writer<'_> {
         if let ModelSpec::ImageClassifier(spec) = self.spec {
             return self.write_pictures(spec);
         }
-        let Self { graph, config, spec, cache, parameters } = *self;
+        let Self { graph, config, spec, cache, parameters, .. } = *self;
         let has_cache = cache == Cache::With;
-        let max_seq_len = config.resolve_max_seq_len(spec.seq_len().unwrap_or_default())?;
+        // Every model that gets here states a length; pictures have their own number of positions.
+        let max_seq_len = config.resolve_max_seq_len(spec.seq_len().unwrap_or(1))?;
         let positions = Positions::build(config, parameters, max_seq_len, spec.pad_id(), None)?;
         let len = config.required_len().map_or(LEN, Axis::Fixed);
         let ids = graph.input("input_ids", Type::Int, &[BATCH, len]);
@@ -208,6 +220,12 @@ impl Writer<'_> {
             ModelSpec::Encoder(_) => {
                 let shape = [BATCH, len, Axis::Fixed(config.d_model)];
                 graph.output("last_hidden_state", x, &shape);
+                if let Some(vectors) = self.vectors {
+                    graph.output("token_embeddings", x, &shape);
+                    let pooled = pooled::vectors(sequence, vectors, config.d_model, x)?;
+                    let shape = [BATCH, Axis::Fixed(vectors.dim)];
+                    graph.output("sentence_embedding", &pooled, &shape);
+                }
             }
             ModelSpec::MaskedLm(_) => {
                 let logits = head::masked_lm(graph, config, parameters, x)?;

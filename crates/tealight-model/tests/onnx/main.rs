@@ -20,9 +20,10 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::Path;
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 use prost::Message as _;
 use serde_json::{Value, json};
+use tealight_model::models::pooling::{DenseActivation, DenseMap, Normalize, Pooling, VectorSpec};
 use tealight_model::onnx::proto::{Dimension, GraphProto, ModelProto};
 use tealight_model::onnx::{Cache, OnnxError, OnnxResult, export};
 
@@ -38,7 +39,7 @@ const STEPS: [usize; 4] = [4, 1, 3, 2];
 const TOLERANCE: f64 = 1e-4;
 
 fn written(case: &Case, cache: Cache) -> OnnxResult<Vec<u8>> {
-    export(&case.config, &case.spec(), cache, &case.parameters)
+    export(&case.config, &case.spec(), cache, None, &case.parameters)
 }
 
 fn decoded(bytes: &[u8]) -> ModelProto {
@@ -210,6 +211,122 @@ fn a_text_padded_on_the_left_gives_what_it_gives_alone() -> std::result::Result<
         let same = &padded[padded.len() - alone.len()..];
         let worst = alone.iter().zip(same).map(|(a, b)| (a - b).abs()).fold(0., f64::max);
         assert!(worst < 1e-9, "{name}: {worst}");
+    }
+    Ok(())
+}
+
+/// The poolings of a vector, the function of a linear map behind them, the normalisation, and the length.
+type VectorCase = (Vec<Pooling>, Option<(DenseActivation, fn(f64) -> f64)>, Normalize, usize);
+
+/// Every step from hidden states to vectors, each compared with its formula on the graph's own hidden states.
+#[test]
+fn the_vectors_of_texts_are_those_of_the_formulas() -> std::result::Result<(), Box<dyn Error>> {
+    let cases = cases::cases()?;
+    let case = cases.iter().find(|case| case.name == "bert_encoder").ok_or("no encoder")?;
+    let width = case.config.d_model;
+    let weight: Vec<f32> = (0..6 * width).map(|i| (i as f32).sin()).collect();
+    let bias = vec![0.5_f32, -0.25, 0., 1., -1.];
+    let map = |activation| DenseMap {
+        weight: Tensor::from_slice(&weight[..5 * width], (5, width), &Device::Cpu).unwrap(),
+        bias: Some(Tensor::new(&bias[..], &Device::Cpu).unwrap()),
+        activation,
+    };
+    let all = vec![Pooling::Max, Pooling::Cls, Pooling::Mean];
+    let one = |pooling| vec![pooling];
+    let tanh: (_, fn(f64) -> f64) = (DenseActivation::Tanh, f64::tanh);
+    let relu: (_, fn(f64) -> f64) = (DenseActivation::Relu, |x| x.max(0.));
+    let specs: [VectorCase; 6] = [
+        (one(Pooling::Mean), None, Normalize::No, width),
+        (one(Pooling::Max), None, Normalize::Pooled, 3),
+        (one(Pooling::Cls), None, Normalize::Returned, 3),
+        (all, None, Normalize::No, 3 * width),
+        (one(Pooling::Mean), Some(tanh), Normalize::No, 5),
+        (one(Pooling::Cls), Some(relu), Normalize::Pooled, 4),
+    ];
+    for (poolings, dense, normalize, dim) in specs {
+        let maps = dense.iter().map(|(activation, _)| map(*activation)).collect();
+        let spec = VectorSpec { poolings: poolings.clone(), dense: maps, normalize, dim };
+        let (parameters, none) = (&case.parameters, Cache::Without);
+        let bytes = export(&case.config, &case.spec(), none, Some(&spec), parameters)?;
+        let model = decoded(&bytes);
+        check_names(model.graph.as_ref().ok_or("a graph")?, &mut BTreeSet::new());
+        let call = case.call(3, 5)?;
+        let outputs = run(&model, &inputs(&call)?);
+        let (states, vectors) = (&outputs["token_embeddings"], &outputs["sentence_embedding"]);
+        assert_eq!(states.data, outputs["last_hidden_state"].data);
+        assert_eq!(vectors.shape, [3, dim]);
+        let padding = call.padding.to_vec2::<u8>()?;
+        for (text, padding) in padding.iter().enumerate() {
+            let rows: Vec<&[f64]> = (0..5)
+                .filter(|at| padding[*at] == 0)
+                .map(|at| &states.data[(text * 5 + at) * width..][..width])
+                .collect();
+            if rows.is_empty() {
+                continue;
+            }
+            let column = |i: usize| rows.iter().map(move |row| row[i]);
+            let pool = |pooling: &Pooling| -> Vec<f64> {
+                (0..width)
+                    .map(|i| match pooling {
+                        Pooling::Cls => states.data[text * 5 * width + i],
+                        Pooling::Mean => column(i).sum::<f64>() / rows.len() as f64,
+                        Pooling::Max => column(i).fold(f64::NEG_INFINITY, f64::max),
+                    })
+                    .collect()
+            };
+            let mut vector: Vec<f64> = poolings.iter().flat_map(pool).collect();
+            if let Some((_, function)) = dense {
+                let product = |row: &[f32]| {
+                    row.iter().zip(&vector).map(|(w, x)| f64::from(*w) * x).sum::<f64>()
+                };
+                let rows = weight.chunks(width).zip(&bias);
+                vector = rows.map(|(row, b)| function(product(row) + f64::from(*b))).collect();
+            }
+            let unit = |x: Vec<f64>| {
+                let norm = x.iter().map(|x| x * x).sum::<f64>().sqrt();
+                x.into_iter().map(|x| x / norm).collect::<Vec<_>>()
+            };
+            vector = if normalize == Normalize::Pooled { unit(vector) } else { vector };
+            vector.truncate(dim);
+            vector = if normalize == Normalize::Returned { unit(vector) } else { vector };
+            let written = &vectors.data[text * dim..][..dim];
+            let worst = written.iter().zip(&vector).map(|(a, b)| (a - b).abs());
+            let worst = worst.fold(0., f64::max);
+            assert!(worst < 1e-6, "{poolings:?}, {normalize:?}, text {text}: {worst}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn only_an_encoder_gives_vectors() -> std::result::Result<(), Box<dyn Error>> {
+    let cases = cases::cases()?;
+    let case = cases.iter().find(|case| case.task == Task::MaskedLm).ok_or("no language model")?;
+    let spec = VectorSpec {
+        poolings: vec![Pooling::Mean],
+        dense: Vec::new(),
+        normalize: Normalize::No,
+        dim: case.config.d_model,
+    };
+    let (config, parameters) = (&case.config, &case.parameters);
+    let error = export(config, &case.spec(), Cache::Without, Some(&spec), parameters).unwrap_err();
+    assert!(error.to_string().contains("only the hidden states of an encoder"), "{error}");
+    let case = cases.iter().find(|case| case.name == "bert_encoder").ok_or("no encoder")?;
+    let width = case.config.d_model;
+    let map = DenseMap {
+        weight: Tensor::zeros((2, width + 1), DType::F32, &Device::Cpu)?,
+        bias: None,
+        activation: DenseActivation::Identity,
+    };
+    for (wrong, rule) in [
+        (VectorSpec { dim: width + 1, ..spec.clone() }, "numbers are asked for"),
+        (VectorSpec { poolings: Vec::new(), ..spec.clone() }, "and they have 0"),
+        (VectorSpec { dense: vec![map], dim: 2, ..spec }, "a linear map reads vectors of"),
+    ] {
+        let (config, parameters) = (&case.config, &case.parameters);
+        let error = export(config, &case.spec(), Cache::Without, Some(&wrong), parameters);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(rule), "{error}");
     }
     Ok(())
 }

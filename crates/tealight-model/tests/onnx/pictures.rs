@@ -98,7 +98,7 @@ impl Case {
 
     fn written(&self) -> std::result::Result<Vec<u8>, Box<dyn Error>> {
         let spec = ModelSpec::ImageClassifier(self.spec);
-        Ok(export(&self.config, &spec, Cache::Without, &self.parameters)?)
+        Ok(export(&self.config, &spec, Cache::Without, None, &self.parameters)?)
     }
 }
 

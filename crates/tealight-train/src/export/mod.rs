@@ -40,6 +40,8 @@ pub enum Format {
         expressed: std::result::Result<Box<Expressed>, String>,
         /// Whether a decoder takes and gives keys and values.
         cache: Cache,
+        /// Whether the graph of an encoder also gives the vectors of texts.
+        pooled: bool,
     },
 }
 
@@ -112,9 +114,9 @@ impl TrainedModel {
     /// If `to` exists and is not empty, among others: no file is overwritten.
     pub fn export(&self, to: &Path, format: &Format, provenance: &Provenance) -> Result<()> {
         let (loaded_by, reason, mut files) = match format {
-            Format::Onnx { expressed, cache } => {
+            Format::Onnx { expressed, cache, pooled } => {
                 let reason = expressed.as_ref().err().map(String::as_str);
-                ("onnx", reason, self.onnx_files(expressed.as_deref().ok(), *cache)?)
+                ("onnx", reason, self.onnx_files(expressed.as_deref().ok(), *cache, *pooled)?)
             }
             Format::HuggingFace(expressed) => {
                 let tokenizer = self.readers.tokenizer.as_ref();
@@ -166,6 +168,7 @@ impl TrainedModel {
         &self,
         expressed: Option<&Expressed>,
         cache: Cache,
+        pooled: bool,
     ) -> Result<Vec<(String, Vec<u8>)>> {
         let spec = self.portable_spec().ok_or_else(|| {
             let rule = format!(
@@ -174,7 +177,9 @@ impl TrainedModel {
             );
             Error::unusable(&self.config_file, &rule)
         })?;
-        let graph = onnx::export(&self.config, spec, cache, &self.weights);
+        let vectors = if pooled { Some(self.vector_spec()?) } else { None };
+        let (config, weights) = (&self.config, self.encoder_weights());
+        let graph = onnx::export(config, spec, cache, vectors.as_ref(), &weights);
         let graph = graph.map_err(|error| Error::unusable(&self.config_file, &error))?;
         let mut files = match (expressed, &self.readers.tokenizer) {
             (Some(expressed), tokenizer) => folder::description(expressed, tokenizer.as_ref())?,

@@ -3,16 +3,29 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+use tealight_model::models::pooling::VectorSpec;
 
 use crate::data::text::tokenizer::Side;
 use crate::error::{Error, Result};
-use crate::inference::embed::{Normalize, SentenceSettings};
+use crate::inference::embed::{Dense, Normalize, SentenceSettings, Settings};
 use crate::storage::files;
 use crate::trained::TrainedModel;
 use crate::trained::sentence::pooling::flags_of;
 use crate::trained::sentence::{CONFIG, MODEL, MODULES, POOLING, TOKENIZER, TRANSFORMER};
 
 impl TrainedModel {
+    /// The steps from hidden states to the vector of a text.
+    ///
+    /// # Errors
+    /// As [`TrainedModel::sentence_settings`], and if the vectors should be longer than they are.
+    pub(super) fn vector_spec(&self) -> Result<VectorSpec> {
+        let settings = self.sentence_settings()?.settings;
+        let dim = settings.dim(self.config.d_model)?;
+        let Settings { poolings, dense, normalize, .. } = settings;
+        let dense = dense.iter().map(Dense::map).collect::<Result<_>>()?;
+        Ok(VectorSpec { poolings, dense, normalize, dim })
+    }
+
     /// The files of sentence-transformers for a folder that is exported; none if this one has none, or asks for what
     /// Tealight does not compute.
     ///

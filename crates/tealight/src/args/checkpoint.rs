@@ -87,6 +87,10 @@ pub(crate) struct Export {
     /// With `--format onnx`: give the decoder a KV cache as inputs and outputs
     #[arg(long)]
     pub(crate) cache: bool,
+    /// With `--format onnx`: give the vectors of texts, too, as `sentence_embedding`: pooled, mapped and normalised as the
+    /// model says
+    #[arg(long)]
+    pub(crate) pooled: bool,
     #[command(flatten)]
     pub(crate) card: CardFields,
 }

@@ -26,6 +26,12 @@ pub(crate) fn run(args: &Export) -> Result<()> {
         };
         *cache = Cache::With;
     }
+    if args.pooled {
+        let Format::Onnx { pooled, .. } = &mut format else {
+            bail!("`--pooled` needs `--format onnx`")
+        };
+        *pooled = true;
+    }
     if let Err(reason) = model.sentence_settings() {
         log(&format!("exporting without the files of sentence-transformers: {reason}"));
     }
@@ -47,7 +53,11 @@ pub(super) fn format(
                     "`transformers` has no class for this model: {reason}; exporting without `config.json`"
                 )),
             }
-            Ok(Format::Onnx { expressed: expressed.map(Box::new), cache: Cache::Without })
+            Ok(Format::Onnx {
+                expressed: expressed.map(Box::new),
+                cache: Cache::Without,
+                pooled: false,
+            })
         }
         (_, Ok(expressed)) => {
             expressed.notes.iter().for_each(|note| log(note));

@@ -142,6 +142,15 @@ fn vectors_of_another_length_are_those_of_a_linear_map() -> Result {
     assert_eq!(of_run["embedding"].as_array().map(Vec::len), Some(24), "{of_run}");
     folder.succeed(&["export", "runs/things", "--to", "exported"])?;
     assert_eq!(vector("exported")?, of_run);
+    for model in ["runs/things", "exported"] {
+        let graph = format!("{}-graph", model.replace('/', "-"));
+        folder.succeed(&["export", model, "--to", &graph, "--format", "onnx", "--pooled"])?;
+        let bytes = std::fs::read(folder.path(&format!("{graph}/onnx/model.onnx")))?;
+        for name in ["token_embeddings", "sentence_embedding", "dense.0.weight"] {
+            let holds = bytes.windows(name.len()).any(|part| part == name.as_bytes());
+            assert!(holds, "{graph}: {name}");
+        }
+    }
     let modules = folder.read_json("exported/modules.json")?;
     let folders: Vec<_> =
         modules.as_array().into_iter().flatten().map(|one| &one["path"]).collect();

@@ -348,7 +348,10 @@ fn what_no_graph_is_written_for_is_named() -> Result {
     refuse("t5", &onnx, &["config.json", "an encoder-decoder cannot be written as ONNX"])?;
     let with_cache = ["--format", "onnx", "--cache"];
     refuse("bert", &with_cache, &["only a causal language model has a cache"])?;
-    refuse("gpt2", &["--cache"], &["`--cache` needs `--format onnx`"])
+    refuse("gpt2", &["--cache"], &["`--cache` needs `--format onnx`"])?;
+    let pooled = ["--format", "onnx", "--pooled"];
+    refuse("gpt2", &pooled, &["config.json", "only the hidden states of an encoder are pooled"])?;
+    refuse("bert", &["--pooled"], &["`--pooled` needs `--format onnx`"])
 }
 
 /// AFT has no class in transformers, and no keys and values to keep.

@@ -4,7 +4,10 @@
 //! y = φ(W x + b)
 //! ```
 
-use tealight_model::names;
+use candle_core::{Device, Tensor};
+use tealight_model::models::pooling::{DenseActivation, DenseMap};
+
+use crate::error::Result;
 
 /// The name of the map's matrix among the parameters of a model, `(n_out, n_in)`.
 pub(crate) const WEIGHT: &str = "dense.weight";
@@ -26,19 +29,17 @@ pub struct Dense {
     pub activation: DenseActivation,
 }
 
-names! {
-    /// The function of a linear map's outputs.
-    pub enum DenseActivation {
-        /// None.
-        "identity" => Identity,
-        /// tanh x
-        "tanh" => Tanh,
-        /// max(x, 0)
-        "relu" => Relu,
-    }
-}
-
 impl Dense {
+    /// The same map, with tensors.
+    pub(crate) fn map(&self) -> Result<DenseMap> {
+        let tensor = |values: &[f32]| Tensor::new(values, &Device::Cpu);
+        Ok(DenseMap {
+            weight: tensor(&self.weight)?.reshape((self.n_out, self.n_in))?,
+            bias: self.bias.as_deref().map(tensor).transpose()?,
+            activation: self.activation,
+        })
+    }
+
     /// `(n_in)` → `(n_out)`
     pub(super) fn apply(&self, x: &[f32]) -> Vec<f32> {
         let rows = self.weight.chunks_exact(self.n_in).enumerate();

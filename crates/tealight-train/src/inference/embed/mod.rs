@@ -29,9 +29,10 @@ use crate::data::text::tokenizer::{Tokenizer, Truncated};
 use crate::error::{Error, Result};
 use crate::inference::batches::Batching;
 use crate::inference::check_finite;
-pub use dense::{Dense, DenseActivation};
+pub use dense::Dense;
 pub use mining::Mining;
-pub use settings::{Normalize, Pooling, SentenceSettings, Settings, to_unit_length};
+pub use settings::{SentenceSettings, Settings, to_unit_length};
+pub use tealight_model::models::pooling::{DenseActivation, Normalize, Pooling};
 pub use vectors::{Embeddings, Neighbour};
 
 /// Texts → vectors, by an encoder with its tokenizer. It may be shared between threads.
@@ -42,6 +43,8 @@ pub struct Embedder {
     device: Device,
     settings: Settings,
     d_model: usize,
+    /// The length of a vector.
+    dim: usize,
     /// The most tokens of a text.
     longest: usize,
     /// The length that all texts are padded to, if the attention requires one.
@@ -62,12 +65,7 @@ impl Embedder {
         device: &Device,
     ) -> Result<Self> {
         let (d_model, required_len) = (config.d_model, config.required_len());
-        let dim = settings.whole_dim(d_model);
-        let truncated = settings.truncate_dim.unwrap_or(dim);
-        if !(1..=dim).contains(&truncated) {
-            let message = format!("`truncate_dim` = {truncated} is not one of 1 to {dim}");
-            return Err(Error::config(["truncate_dim"], message));
-        }
+        let dim = settings.dim(d_model)?;
         let limit = required_len.unwrap_or(encoder.max_seq_len());
         let longest = settings.max_seq_len.unwrap_or(limit).min(limit);
         let tokenizer =
@@ -81,7 +79,17 @@ impl Embedder {
         }
         let device = device.clone();
         let batching = if config.ignores_padding() { Batching::Padded } else { Batching::OneByOne };
-        Ok(Self { encoder, tokenizer, device, settings, d_model, longest, required_len, batching })
+        Ok(Self {
+            encoder,
+            tokenizer,
+            device,
+            settings,
+            d_model,
+            dim,
+            longest,
+            required_len,
+            batching,
+        })
     }
 
     /// The settings.
@@ -101,7 +109,7 @@ impl Embedder {
 
     /// The length of a vector.
     pub fn dim(&self) -> usize {
-        self.settings.truncate_dim.unwrap_or(self.settings.whole_dim(self.d_model))
+        self.dim
     }
 
     /// The vectors of `texts`, in their order. Texts are sorted by length, padded and evaluated in batches.
@@ -119,7 +127,7 @@ impl Embedder {
     pub fn embed_with_prompt(&self, prompt: &str, texts: &[String]) -> Result<Embeddings> {
         let encoded = self.encode(prompt, texts)?;
         let lens: Vec<usize> = encoded.iter().map(|text| text.ids.len()).collect();
-        let dim = self.dim();
+        let dim = self.dim;
         let mut values = vec![0.; texts.len() * dim];
         for batch in self.batching.batches(&lens) {
             let rows: Vec<&[u32]> = batch.iter().map(|&at| &*encoded[at].ids).collect();

@@ -2,37 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use tealight_model::names;
+use tealight_model::models::pooling::{LEAST_NORM, Normalize, Pooling};
 
 use super::dense::Dense;
 use crate::data::text::tokenizer::Side;
-
-/// The norm below which a vector is divided by this number instead, as in `torch.nn.functional.normalize`.
-const LEAST_NORM: f32 = 1e-12;
-
-names! {
-    /// How the hidden states of a text become one vector.
-    pub enum Pooling {
-        /// The mean over all tokens.
-        "mean" => Mean,
-        /// The first token, BERT's `[CLS]`.
-        "cls" => Cls,
-        /// The largest value of each dimension over all tokens.
-        "max" => Max,
-    }
-}
-
-/// Whether vectors get length 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Normalize {
-    /// They stay as they are pooled.
-    #[default]
-    No,
-    /// The pooled vector does, before [`Settings::truncate_dim`] shortens it, as sentence-transformers' module does.
-    Pooled,
-    /// The vector that is returned does.
-    Returned,
-}
+use crate::error::{Error, Result};
 
 /// The settings of a model's embeddings, which files beside its parameters give. The default is
 /// sentence-transformers' for a folder without such files: mean pooling, not normalised.
@@ -90,9 +64,23 @@ impl Settings {
         self.dense.last().map_or(self.poolings.len() * d_model, |dense| dense.n_out)
     }
 
+    /// The length of a vector that is returned.
+    ///
+    /// # Errors
+    /// If there is no pooling, or if [`Self::truncate_dim`] is longer than the vector.
+    pub(crate) fn dim(&self, d_model: usize) -> Result<usize> {
+        let whole = self.whole_dim(d_model);
+        let dim = self.truncate_dim.unwrap_or(whole);
+        if (1..=whole).contains(&dim) {
+            return Ok(dim);
+        }
+        let message = format!("`truncate_dim` = {dim} is not one of 1 to {whole}");
+        Err(Error::config(["truncate_dim"], message))
+    }
+
     /// `states (seq_len, d_model)` of the tokens of a text → its `vector`, of the length that is returned.
     pub(super) fn pool(&self, states: &[f32], d_model: usize, vector: &mut [f32]) {
-        let pooled = self.poolings.iter().flat_map(|pooling| pooling.pool(states, d_model));
+        let pooled = self.poolings.iter().flat_map(|pooling| pool(*pooling, states, d_model));
         let mut pooled =
             self.dense.iter().fold(pooled.collect(), |x: Vec<f32>, dense| dense.apply(&x));
         if self.normalize == Normalize::Pooled {
@@ -106,19 +94,17 @@ impl Settings {
     }
 }
 
-impl Pooling {
-    /// `states (seq_len, d_model)` → `(d_model)`
-    fn pool(self, states: &[f32], d_model: usize) -> Vec<f32> {
-        let mut rows = states.chunks_exact(d_model);
-        let first = rows.next().expect("invariant: a text has tokens").to_vec();
-        match self {
-            Self::Cls => first,
-            Self::Max => rows.fold(first, |pooled, row| combined(pooled, row, f32::max)),
-            Self::Mean => {
-                let sum = rows.fold(first, |pooled, row| combined(pooled, row, |a, b| a + b));
-                let n = (states.len() / d_model) as f32;
-                sum.into_iter().map(|value| value / n).collect()
-            }
+/// `states (seq_len, d_model)` → `(d_model)`
+fn pool(pooling: Pooling, states: &[f32], d_model: usize) -> Vec<f32> {
+    let mut rows = states.chunks_exact(d_model);
+    let first = rows.next().expect("invariant: a text has tokens").to_vec();
+    match pooling {
+        Pooling::Cls => first,
+        Pooling::Max => rows.fold(first, |pooled, row| combined(pooled, row, f32::max)),
+        Pooling::Mean => {
+            let sum = rows.fold(first, |pooled, row| combined(pooled, row, |a, b| a + b));
+            let n = (states.len() / d_model) as f32;
+            sum.into_iter().map(|value| value / n).collect()
         }
     }
 }
@@ -145,9 +131,9 @@ mod tests {
 
     #[test]
     fn poolings_are_those_of_their_formulas() {
-        assert_eq!(Pooling::Mean.pool(&STATES, 2), [3., -1.]);
-        assert_eq!(Pooling::Cls.pool(&STATES, 2), [1., -7.]);
-        assert_eq!(Pooling::Max.pool(&STATES, 2), [6., 5.]);
+        assert_eq!(pool(Pooling::Mean, &STATES, 2), [3., -1.]);
+        assert_eq!(pool(Pooling::Cls, &STATES, 2), [1., -7.]);
+        assert_eq!(pool(Pooling::Max, &STATES, 2), [6., 5.]);
         let mut vector = [3., -4.];
         to_unit_length(&mut vector);
         assert_eq!(vector, [0.6, -0.8]);
