@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::RunConfig;
+use crate::settings::{ConfigSource, to_resolved_toml};
 
 /// Settings that may change when a run is resumed: they decide what is written, or what happens after a bad
 /// step, and change no update of a run that went well.
@@ -51,13 +53,12 @@ impl RunConfig {
 
     /// A configuration of the same task, with all else at its defaults; `None` if a setting has no default.
     pub fn of_same_task(&self) -> Option<Self> {
-        serde_json::from_value(json!({ "task": { "kind": self.task.kind() } })).ok()
+        read(&json!({ "task": { "kind": self.task.kind() } }))
     }
 
     /// A configuration of the same kinds of parts, with all else at its defaults; `None` if a setting has no default.
     pub fn with_defaults(&self) -> Option<Self> {
-        let kinds = kinds(serde_json::to_value(self).ok()?)?;
-        serde_json::from_value(kinds).ok()
+        read(&kinds(serde_json::to_value(self).ok()?)?)
     }
 
     /// All settings of `other` that are not as here, sorted by key.
@@ -88,6 +89,12 @@ impl Difference {
             shown(self.before.as_ref())
         )
     }
+}
+
+/// The configuration with these settings, read as a file is, because that code is part of the program anyway.
+fn read(settings: &Value) -> Option<RunConfig> {
+    let text = to_resolved_toml(settings).ok()?;
+    ConfigSource::parse(Path::new("<kinds>"), &text, &[]).ok()?.deserialize().ok()
 }
 
 fn shown(value: Option<&Value>) -> String {

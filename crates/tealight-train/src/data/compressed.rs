@@ -102,10 +102,16 @@ fn decompressed(
 /// The most bytes of a file that is read as a whole, decompressed: little data can decompress to very much.
 pub(crate) const MAX_WHOLE: u64 = 1 << 31;
 
+/// How many times its size a compressed file may decompress to, unless that is at most [`MAX_SMALL`] bytes. Text becomes
+/// 3 to 10 times as long; only a file that repeats itself becomes more than 100 times as long.
+const MAX_RATIO: u64 = 100;
+/// The bytes that every compressed file may decompress to.
+const MAX_SMALL: u64 = 64 << 20;
+
 /// The text of the file in the setting `key`, read as a whole.
 ///
 /// # Errors
-/// If it cannot be read, is longer than 2 GiB, or is no text.
+/// If it cannot be read, is longer than 2 GiB, or than a compressed file of its size may be, or is no text.
 pub(crate) fn decoded(key: &str, path: &Path) -> Result<Decoded> {
     let bytes = whole(path).map_err(|rule| {
         Error::config([key], format!("`{}` cannot be read: {rule}", path.display()))
@@ -132,12 +138,22 @@ pub(crate) fn whole(path: &Path) -> Result<Vec<u8>, String> {
 
 fn bytes(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     let told = |error: io::Error| error.to_string();
-    let mut file = BufReader::with_capacity(BUFFER, File::open(path).map_err(told)?);
+    let file = File::open(path).map_err(told)?;
+    // The size of a pipe is not known.
+    let known = file.metadata().map_err(told)?;
+    let of_size = known.is_file().then(|| known.len().saturating_mul(MAX_RATIO).max(MAX_SMALL));
+    let mut file = BufReader::with_capacity(BUFFER, file);
     let compression = Compression::from_start(file.fill_buf().map_err(told)?);
+    let of_size = of_size.filter(|&of_size| compression != Compression::None && of_size < limit);
+    let limit = of_size.unwrap_or(limit);
     let mut bytes = Vec::new();
     let n = decompressed(file, compression).take(limit + 1).read_to_end(&mut bytes);
     if n.map_err(told)? as u64 > limit {
-        return Err(format!("it has more than {} MiB of text", limit >> 20));
+        let hint = match of_size {
+            Some(_) => ", a hundred times as much as its compressed bytes: decompress it first",
+            None => "",
+        };
+        return Err(format!("it has more than {} MiB of text{hint}", limit >> 20));
     }
     Ok(bytes)
 }
@@ -313,6 +329,10 @@ pub(crate) mod tests {
         assert!(std::fs::metadata(&path).unwrap().len() < 1 << 16);
         assert_eq!(bytes(&path, 3 << 20).unwrap().len(), 3 << 20);
         assert_eq!(bytes(&path, 2 << 20).unwrap_err(), "it has more than 2 MiB of text");
+        // 600 KB once took 876 MB.
+        std::fs::write(&path, gzip(&vec![b' '; 65 << 20])).unwrap();
+        let error = whole(&path).unwrap_err();
+        assert!(error.starts_with("it has more than 64 MiB of text, a hundred times"), "{error}");
         let error = decoded("task.data.path", &folder.path().join("b.csv")).unwrap_err();
         assert!(error.to_string().contains("b.csv` cannot be read: No such file"), "{error}");
     }

@@ -3,6 +3,7 @@
 mod bad_step;
 mod communication;
 
+use std::any::Any;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -322,6 +323,12 @@ pub enum Error {
         /// The actual shape.
         actual: Shape,
     },
+}
+
+/// The message of a panic, if it has one.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> Option<&str> {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
 }
 
 impl Error {

@@ -13,6 +13,7 @@ use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::settings::ConfigSource;
 use crate::storage::files;
 
 pub mod checkpoint;
@@ -126,6 +127,16 @@ impl RunDirectory {
         self.path.join(RESOLVED)
     }
 
+    /// The configuration with overrides and defaults written out, with further `overrides`.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no regular file, or is no configuration.
+    pub fn resolved(&self, overrides: &[String]) -> Result<ConfigSource> {
+        let path = self.resolved_path();
+        let bytes = files::read_up_to(&path, ConfigSource::MAX_BYTES)?;
+        Ok(ConfigSource::from_bytes(&path, &bytes, overrides)?)
+    }
+
     /// The path of the manifest.
     pub fn manifest_path(&self) -> PathBuf {
         self.path.join(MANIFEST)
@@ -193,7 +204,7 @@ fn run_number(entry: &str, name: &str) -> Option<u64> {
 
 /// The first file that every run has and `directory` lacks.
 fn missing_file(directory: &Path) -> Option<&'static str> {
-    [MANIFEST, RESOLVED].into_iter().find(|name| !directory.join(name).is_file())
+    [MANIFEST, RESOLVED].into_iter().find(|name| !directory.join(name).exists())
 }
 
 /// Checks that a name is a single path component and not hidden.

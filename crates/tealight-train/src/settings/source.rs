@@ -24,8 +24,6 @@ use super::report::{FILE, Report, Source, Span};
 use super::tree::{Node, Reader, Table};
 use super::{base, de};
 
-/// The most bytes of a file.
-const MAX_BYTES: u64 = 1 << 24;
 /// Longer values are not repeated in messages.
 const MAX_SHOWN: usize = 40;
 
@@ -40,19 +38,22 @@ pub struct ConfigSource {
 }
 
 impl ConfigSource {
+    /// The most bytes of a file.
+    pub const MAX_BYTES: u64 = 1 << 24;
+
     /// Reads the file at `path`. `overrides` are the arguments of `--set`: `model.d_model=256`.
     pub fn read(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
         let file = path.display();
         let mut bytes = Vec::new();
-        let read =
-            File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
+        let read = File::open(path)
+            .and_then(|file| file.take(Self::MAX_BYTES + 1).read_to_end(&mut bytes));
         read.map_err(|error| {
             ConfigError::without_source(format!("cannot read `{file}`: {error}"))
         })?;
-        if bytes.len() as u64 > MAX_BYTES {
-            let rule = format!(
-                "`{file}` has more than the {MAX_BYTES} bytes that a configuration may have"
-            );
+        if bytes.len() as u64 > Self::MAX_BYTES {
+            let limit = Self::MAX_BYTES;
+            let rule =
+                format!("`{file}` has more than the {limit} bytes that a configuration may have");
             return Err(ConfigError::without_source(rule));
         }
         Self::from_bytes(path, &bytes, overrides)

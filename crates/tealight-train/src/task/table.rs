@@ -14,12 +14,12 @@ impl Table {
         Self { rows: vec![heading.into_iter().map(Into::into).collect()] }
     }
 
-    /// Adds a row.
+    /// Adds a row. Control characters in a cell are shown as escapes, so that no name looks like another row.
     ///
     /// # Panics
     /// If there is not a cell for each column.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells: Vec<String> = cells.into_iter().collect();
+        let cells: Vec<String> = cells.into_iter().map(on_one_line).collect();
         assert_eq!(cells.len(), self.rows[0].len(), "invariant: a row has a cell for each column");
         self.rows.push(cells);
     }
@@ -44,6 +44,18 @@ impl Table {
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max();
         (0..self.rows[0].len()).map(|column| width(column).unwrap_or(0).max(least)).collect()
     }
+}
+
+/// `cell` with each control character as an escape, such as `\n`.
+fn on_one_line(cell: String) -> String {
+    if !cell.contains(char::is_control) {
+        return cell;
+    }
+    let mut line = String::with_capacity(cell.len() + 8);
+    for c in cell.chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
 }
 
 /// The cells of a row, padded to `widths`: the first aligned left, the others right.
@@ -99,6 +111,14 @@ mod tests {
         table.row(["long".into(), "10.50".into()]);
         let expected = "name   value\n────────────\na       1.25\nlong   10.50\n";
         assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn a_name_with_a_line_break_stays_in_its_row() {
+        let mut table = Table::new(["name", "value"]);
+        table.row(["a\nforged\t\u{1b}[2J".into(), "1".into()]);
+        assert_eq!(table.to_string().lines().count(), 3);
+        assert!(table.markdown().contains(r"| a\nforged\t\u{1b}[2J |"), "{}", table.markdown());
     }
 
     #[test]

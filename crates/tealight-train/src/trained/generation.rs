@@ -38,7 +38,7 @@ impl GenerationConfig {
     /// If `suppress_tokens` is no list of tokens, or a list of all.
     pub(crate) fn read(folder: &Path, vocab_size: usize) -> Result<Option<Self>> {
         let path = folder.join(FILE);
-        if !path.is_file() {
+        if !path.exists() {
             return Ok(None);
         }
         let keys: Map<String, Value> =

@@ -44,7 +44,6 @@ use crate::inference::text_classifier::Activation;
 use crate::run::RunDirectory;
 use crate::run::checkpoint::load_weights;
 use crate::run::checkpoints::Selection;
-use crate::settings::ConfigSource;
 use crate::storage::hub::HubCache;
 use crate::storage::tensors::NamedTensors;
 use crate::task::TaskConfig;
@@ -112,10 +111,10 @@ impl TrainedModel {
         let path = &*HubCache::of_environment().locate(path)?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let folder = if path.is_file() { parent.unwrap_or(Path::new(".")) } else { path };
-        if folder.join(tealight_folder::FILE).is_file() {
+        if folder.join(tealight_folder::FILE).exists() {
             return tealight_folder::read(folder);
         }
-        if folder.join(folder::CONFIG).is_file() {
+        if folder.join(folder::CONFIG).exists() {
             return Self::from_hugging_face(folder);
         }
         match RunDirectory::open(path) {
@@ -133,7 +132,7 @@ impl TrainedModel {
         selection: Option<Selection>,
     ) -> Result<Self> {
         let manifest = directory.manifest()?;
-        let source = ConfigSource::read(&directory.resolved_path(), &[])?;
+        let source = directory.resolved(&[])?;
         let config: RunConfig = source.deserialize()?;
         let checked = config.validate().and_then(|()| config.task.settings().validate());
         checked.map_err(|error| in_file(error, &directory.resolved_path()))?;
@@ -330,7 +329,7 @@ fn model_below(path: &Path, depth: usize) -> Option<PathBuf> {
     inner.sort_unstable();
     let files = [tealight_folder::FILE, folder::CONFIG];
     let is_model = |path: &&PathBuf| {
-        files.iter().any(|file| path.join(file).is_file()) || RunDirectory::open(path).is_ok()
+        files.iter().any(|file| path.join(file).exists()) || RunDirectory::open(path).is_ok()
     };
     let found = inner.iter().find(is_model).cloned();
     let deeper = || inner.iter().find_map(|path| model_below(path, depth - 1));

@@ -12,8 +12,9 @@ use crate::storage::files;
 use crate::storage::tensor_file::TensorFile;
 use crate::storage::tensors::NamedTensors;
 
-/// The largest JSON file that is read, in bytes; real ones are far smaller.
-const MAX_JSON_SIZE: u64 = 1 << 26;
+/// The largest JSON file that is read, in bytes; real ones are far smaller. Its values may take thirty times as much
+/// memory.
+const MAX_JSON_SIZE: u64 = 1 << 23;
 
 /// The files that a folder may have, the preferred one first, as in `transformers`.
 const SOURCES: [Source; 4] = [
@@ -45,7 +46,7 @@ impl WeightFiles {
     /// If the folder has none of the files, or if one is damaged, missing, or lacks a tensor that the index
     /// says it has, or if a tensor is in two of them.
     pub(super) fn open(folder: &Path) -> Result<Self> {
-        let Some(source) = SOURCES.iter().find(|source| folder.join(source.name).is_file()) else {
+        let Some(source) = SOURCES.iter().find(|source| folder.join(source.name).exists()) else {
             let names = SOURCES.map(|source| format!("`{}`", source.name)).join(", ");
             return Err(Error::unusable(folder, &format!("it has no weights: none of {names}")));
         };

@@ -6,7 +6,6 @@
 //! neither on the number of micro-batches, nor on the number of ranks among which they are divided, nor on whether a
 //! pass is eager or a replayed CUDA graph, and receives panics as errors.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,7 +24,7 @@ use super::pairwise_sum::{Node, PairwiseSum};
 use super::pass::{OnFinal, Pass, PassContext, pass};
 use super::prefetch::{BatchShare, Prefetch};
 use super::session::Session;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, panic_message};
 use crate::observer::Observers;
 use crate::task::Task;
 
@@ -193,12 +192,9 @@ pub(crate) fn guarded<T: Task, R>(
     let precision = session.config.training.precision.of_products();
     let run = AssertUnwindSafe(|| with_product_precision(precision, f));
     catch_unwind(run).unwrap_or_else(|panic| {
-        Err(Error::Panicked { step: session.progress.step + 1, message: message_of(&*panic) })
+        Err(Error::Panicked {
+            step: session.progress.step + 1,
+            message: panic_message(&*panic).unwrap_or_default().to_owned(),
+        })
     })
-}
-
-/// The message of a panic.
-fn message_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }

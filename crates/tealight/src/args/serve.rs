@@ -44,8 +44,8 @@ The API has the task schema of Hugging Face (`POST /models/NAME`), the routes of
 
 A request is refused before anything is computed if it has more than {MAX_TEXTS} texts, {text} KiB in a text, \
 {MAX_TOKENS} tokens to write (prompts x n x max_tokens), {MAX_STOPS} texts that stop a continuation, of {MAX_STOP} \
-bytes each, {MAX_CANDIDATES} candidates (masks x top_k), or {answer} MiB in its answer. After {minutes} minutes, or when \
-its client is gone, its computation ends."
+bytes each, {MAX_CANDIDATES} candidates (masks x top_k), or {answer} MiB in its answer. Nobody is waited \
+for longer than {minutes} minutes, and a continuation ends when its client is gone."
     )
 }
 

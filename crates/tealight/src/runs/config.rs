@@ -77,7 +77,7 @@ impl LoadedConfig {
     pub(crate) fn of_run(directory: &RunDirectory, overrides: &[String]) -> Result<Self> {
         // Rejects a manifest of a newer format version, whose configuration could be misread.
         directory.manifest()?;
-        Self::new(ConfigSource::read(&directory.resolved_path(), overrides)?, None)
+        Self::new(directory.resolved(overrides)?, None)
     }
 
     /// The configuration of a new run with the settings of the run in `directory`, and further `overrides`, that starts from
@@ -92,7 +92,7 @@ impl LoadedConfig {
         };
         let init_from = format!("init_from={}", quoted(path));
         let overrides: Vec<String> = [init_from].into_iter().chain(overrides).collect();
-        let source = ConfigSource::read(&directory.resolved_path(), &overrides)?;
+        let source = directory.resolved(&overrides)?;
         Self::from_source(source, &mut InitModels::new())
     }
 

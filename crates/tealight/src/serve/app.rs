@@ -5,11 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 use super::counters::Counters;
 use super::fault::Fault;
 use super::http::security::Access;
-use super::limits::{MAX_FOLLOWERS, MAX_METRICS};
+use super::limits::{
+    BODY_TIME, MAX_FOLLOWERS, MAX_JSON, MAX_LONG_BODIES, MAX_METRICS, MAX_RESULTS,
+};
 use super::models::catalogue::Catalogue;
 
 /// What all requests share.
@@ -20,6 +23,8 @@ pub(super) struct App {
     followers: Arc<Semaphore>,
     /// One run is read at a time, because its lines take memory until they are summarised.
     reading: Arc<Semaphore>,
+    /// Places for bodies that are longer than [`MAX_JSON`].
+    long_bodies: Arc<Semaphore>,
 }
 
 /// As the routes get it.
@@ -27,8 +32,14 @@ pub(super) type Shared = Arc<App>;
 
 impl App {
     pub(super) fn new(access: Access, catalogue: Catalogue, counters: Arc<Counters>) -> Self {
-        let followers = Arc::new(Semaphore::new(MAX_FOLLOWERS));
-        Self { access, catalogue, counters, followers, reading: Arc::new(Semaphore::new(1)) }
+        Self {
+            access,
+            catalogue,
+            counters,
+            followers: Arc::new(Semaphore::new(MAX_FOLLOWERS)),
+            reading: Arc::new(Semaphore::new(1)),
+            long_bodies: Arc::new(Semaphore::new(MAX_LONG_BODIES)),
+        }
     }
 
     /// A place for an answer that stays open, until it is dropped.
@@ -50,20 +61,45 @@ impl App {
         turn.map_err(|_| Fault::busy("the server ends".to_owned()))
     }
 
+    /// A place for a body of `n_bytes`, until it is dropped. Those of pictures are long, and wait for each other.
+    ///
+    /// # Errors
+    /// If there is none within [`BODY_TIME`].
+    pub(super) async fn place_for(
+        &self,
+        n_bytes: usize,
+    ) -> Result<Option<OwnedSemaphorePermit>, Fault> {
+        if n_bytes <= MAX_JSON {
+            return Ok(None);
+        }
+        let place = timeout(BODY_TIME, self.long_bodies.clone().acquire_owned()).await;
+        let place = place.ok().and_then(Result::ok).map(Some);
+        place.ok_or_else(|| {
+            Fault::busy(format!("{MAX_LONG_BODIES} long requests are answered: try again later"))
+        })
+    }
+
     /// The number of answers that stay open.
     pub(super) fn n_followers(&self) -> usize {
         MAX_FOLLOWERS - self.followers.available_permits()
     }
 }
 
-/// Refuses a run whose metrics take more memory than a page is worth.
+/// Refuses a run whose files take more memory than a page is worth.
 pub(super) fn check_size(run: &Path) -> anyhow::Result<()> {
-    let metrics = run.join("metrics.jsonl");
-    let size = fs::metadata(&metrics).map_or(0, |file| file.len());
-    anyhow::ensure!(
-        size <= MAX_METRICS,
-        "`{}` has {size} bytes, and pages are made of at most {MAX_METRICS}: use `tealight report`",
-        metrics.display()
-    );
+    let files = [
+        ("metrics.jsonl", MAX_METRICS),
+        ("samples.jsonl", MAX_RESULTS),
+        ("report.json", MAX_RESULTS),
+    ];
+    for (name, limit) in files {
+        let path = run.join(name);
+        let size = fs::metadata(&path).map_or(0, |file| file.len());
+        anyhow::ensure!(
+            size <= limit,
+            "`{}` has {size} bytes, and pages are made of at most {limit}: use `tealight report`",
+            path.display()
+        );
+    }
     Ok(())
 }

@@ -60,12 +60,24 @@ impl IntoResponse for Fault {
 /// An error of a model: the client's if its text or number breaks a rule, else ours.
 impl From<tealight_train::Error> for Fault {
     fn from(error: tealight_train::Error) -> Self {
-        use tealight_train::Error::{Config, Input, Source, Text, Tokenize};
+        use tealight_train::Error::{Config, Input, NoTokenizer, Source, Text, Tokenize};
         let status = match error {
-            Text { .. } | Input(_) | Config(_) | Tokenize(_) | Source(_) => StatusCode::BAD_REQUEST,
+            Text { .. } | Input(_) | Config(_) | Tokenize(_) | Source(_) | NoTokenizer(_) => {
+                StatusCode::BAD_REQUEST
+            }
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self::new(status, format!("{:#}", anyhow::Error::from(error)))
+        Self::new(status, message(error))
+    }
+}
+
+/// The message of an error with its causes, without the backtrace that Candle adds under `RUST_BACKTRACE`.
+fn message(error: tealight_train::Error) -> String {
+    match error {
+        tealight_train::Error::Candle(candle_core::Error::WithBacktrace { inner, .. }) => {
+            inner.to_string()
+        }
+        other => format!("{:#}", anyhow::Error::from(other)),
     }
 }
 

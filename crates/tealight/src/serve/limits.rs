@@ -12,6 +12,8 @@ pub(super) const CONNECTION_TIME: Duration = Duration::from_hours(1);
 pub(super) const MAX_FOLLOWERS: usize = 64;
 /// The bytes of the metrics of a run whose pages are shown. Reading them takes about eight times as much memory.
 pub(super) const MAX_METRICS: u64 = 64 << 20;
+/// The bytes of the samples and of the report of a run whose pages are shown.
+pub(super) const MAX_RESULTS: u64 = 16 << 20;
 /// The time for a request's header, and for which a connection may stay open without a request.
 pub(super) const HEADER_TIME: Duration = Duration::from_secs(10);
 /// The bytes of a request's header.
@@ -24,6 +26,8 @@ pub(super) const WRITE_TIME: Duration = Duration::from_secs(20);
 pub(super) const MAX_JSON: usize = 1 << 20;
 /// The bytes of a picture, and of a request in JSON that holds one.
 pub(super) const MAX_PICTURE: usize = 16 << 20;
+/// Bodies at one time that are longer than [`MAX_JSON`].
+pub(super) const MAX_LONG_BODIES: usize = 16;
 /// The tokens of a continuation.
 pub(super) const MAX_NEW_TOKENS: usize = 4096;
 /// The continuations of a prompt.

@@ -19,6 +19,7 @@ mod limits;
 mod live;
 mod models;
 mod pages;
+pub(crate) mod rehearsal;
 mod routes;
 mod start;
 

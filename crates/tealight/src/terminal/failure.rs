@@ -1,10 +1,12 @@
 //! Error messages.
 
 use std::io::{Write, stderr};
+use std::panic;
 use std::path::Path;
 use std::process::ExitCode;
 
 use tealight_train::config::{ConfigError, ConfigSource, reference};
+use tealight_train::text::tokenizer;
 
 use super::escape::{visible, visible_in_color};
 use super::style::is_coloured;
@@ -17,26 +19,46 @@ pub(crate) fn text(error: &anyhow::Error) -> String {
     }
 }
 
-/// Names the `model` of a command in the error that the outputs of a model are not finite.
+/// Names the `model` of a command in an error about what it computes or how it is described, unless the error names it.
 pub(crate) fn naming(model: Option<&Path>, error: anyhow::Error) -> anyhow::Error {
+    use tealight_train::Error::{Candle, Config, NotFinite, Tokenize};
     let cause = error.downcast_ref::<tealight_train::Error>();
-    let is_of_outputs = matches!(cause, Some(tealight_train::Error::NotFinite));
-    match model.filter(|_| is_of_outputs) {
-        Some(model) => error.context(format!("`{}`", model.display())),
-        None => error,
+    let is_of_model = matches!(cause, Some(NotFinite | Candle(_) | Config(_) | Tokenize(_)));
+    let Some(model) = model.filter(|_| is_of_model) else { return error };
+    let (text, name) = (format!("{error:#}"), format!("`{}", model.display()));
+    if text.contains(&format!("{name}`")) || text.contains(&format!("{name}/")) {
+        return error;
     }
+    error.context(format!("{name}`"))
 }
 
-/// Writes an error with its causes to stderr; returns the exit code of a failure.
+/// Writes an error with its causes to stderr; returns the exit code of a failure. Further lines are indented, so that
+/// what a file or a name contains cannot look like a line of Tealight.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let text = match config_error(error) {
         // The renderer replaces control characters of the source.
         Some(error) if is_coloured() => visible_in_color(&error.in_color()).into_owned(),
-        _ => visible(&text(error)).into_owned(),
+        Some(error) => visible(&error.to_string()).into_owned(),
+        None => indented(&visible(&text(error))),
     };
     // If stderr is closed, the exit code still reports the failure.
     let _ = writeln!(stderr(), "{}", text.trim_end());
     ExitCode::FAILURE
+}
+
+/// Prints no message of a panic that becomes an error: the tokenizers crate panics on some files.
+pub(crate) fn hide_caught_panics() {
+    let print = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        if !tokenizer::catches_panics() {
+            print(panic);
+        }
+    }));
+}
+
+/// `text` with its lines but the first indented.
+fn indented(text: &str) -> String {
+    text.trim_end().replace('\n', "\n  ")
 }
 
 /// The configuration error that `error` wraps, if any, with a hint at what explains the setting.
@@ -60,5 +82,16 @@ pub(crate) fn at_its_place(error: tealight_train::Error, source: &ConfigSource) 
             source.conflict_error(&keys, &fault.message).into()
         }
         other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_begins_a_line_of_its_own() {
+        let error = anyhow::anyhow!("`a\nbest checkpoint: b` is not a run\n");
+        assert_eq!(indented(&text(&error)), "error: `a\n  best checkpoint: b` is not a run");
     }
 }

@@ -279,7 +279,7 @@ fn what_cannot_be_built_is_refused_before_anything_is_trained_or_left_out() -> R
     let parts = [
         "n_heads=3 cannot be trained (--skip-impossible",
         "`model.n_heads` = 3 does not divide `model.d_model` = 8",
-        "also impossible:\n  n_heads=5: ",
+        "also impossible:\n    n_heads=5: ",
     ];
     folder.refuse(&heads, &parts)?;
     folder.refuse(&[&heads[..], &["--dry-run"]].concat(), &parts)?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use crate::program::{Folder, Result};
+use crate::program::{Folder, Result, golden_model};
 
 /// `report` wrote through the link and replaced what the user had there.
 #[test]
@@ -57,11 +57,38 @@ fn checkpoints_and_pictures_are_not_written_into_a_linked_folder() -> Result {
     )
 }
 
+/// They were told to be missing.
+#[test]
+fn a_pipe_or_a_folder_in_place_of_a_file_of_a_model_is_refused_by_name() -> Result {
+    let folder = Folder::new()?;
+    let files = ["config.json", "model.safetensors", "tokenizer.json"];
+    for (name, is_pipe) in files.into_iter().flat_map(|name| [(name, true), (name, false)]) {
+        fs::create_dir(folder.path("model"))?;
+        for file in fs::read_dir(golden_model("bert"))? {
+            let file = file?;
+            if file.file_name() != name {
+                fs::copy(file.path(), folder.path("model").join(file.file_name()))?;
+            }
+        }
+        let path = folder.path("model").join(name);
+        if is_pipe {
+            assert!(Command::new("mkfifo").arg(&path).status()?.success());
+        } else {
+            fs::create_dir(&path)?;
+        }
+        let said = format!("{name}`: it is no regular file");
+        folder.refuse(&["fill-mask", "model", "a [MASK]"], &[&said])?;
+        fs::remove_dir_all(folder.path("model"))?;
+    }
+    Ok(())
+}
+
 /// A named pipe made `report` wait for ever, a device filled the memory.
 #[test]
 fn a_pipe_or_a_device_in_place_of_a_file_is_refused_by_name() -> Result {
     let folder = Folder::trained()?;
-    for name in ["metrics.jsonl", "report.json", "summary.json", "samples.jsonl"] {
+    let needed = ["metrics.jsonl", "report.json", "resolved.toml", "manifest.json"];
+    for name in needed.into_iter().chain(["summary.json", "samples.jsonl"]) {
         let path = folder.path(&format!("runs/tiny/{name}"));
         let kept = fs::read(&path).ok();
         for device in ["pipe", "/dev/zero"] {
@@ -73,10 +100,7 @@ fn a_pipe_or_a_device_in_place_of_a_file_is_refused_by_name() -> Result {
             let outcome = folder.run(&["report", "runs/tiny"])?;
             let is_named = outcome.stderr.contains(&format!("{name}`: it is no regular file"));
             assert!(is_named || outcome.code == Some(0), "{name} {device}: {}", outcome.stderr);
-            assert!(
-                is_named || !["metrics.jsonl", "report.json"].contains(&name),
-                "{name} {device}"
-            );
+            assert!(is_named || !needed.contains(&name), "{name} {device}");
         }
         fs::remove_file(&path)?;
         if let Some(kept) = kept {

@@ -125,7 +125,7 @@ impl Preprocessing {
 
     /// Whether the directory of a run has one.
     pub(crate) fn is_in(run: &Path) -> bool {
-        run.join(FILE).is_file()
+        run.join(FILE).exists()
     }
 
     /// Name and content of the file that a run keeps it in.

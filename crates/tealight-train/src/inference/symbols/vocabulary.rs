@@ -56,7 +56,7 @@ impl Vocabulary {
 
     /// Whether `folder`, that of a run or an exported one, has a vocabulary.
     pub(crate) fn is_in(folder: &Path) -> bool {
-        folder.join(FILE).is_file()
+        folder.join(FILE).exists()
     }
 
     /// The vocabulary in `folder`.

@@ -50,11 +50,11 @@ fn keys(folder: &Path) -> Result<Option<(PathBuf, Map<String, Value>)>> {
     let object = |path: &Path| -> Result<Map<String, Value>> {
         serde_json::from_str(&read_json_text(path)?).map_err(Error::json(path))
     };
-    if path.is_file() {
+    if path.exists() {
         let keys = object(&path)?;
         return Ok(Some((path, keys)));
     }
-    if !whole.is_file() {
+    if !whole.exists() {
         return Ok(None);
     }
     match object(&whole)?.remove(PART) {

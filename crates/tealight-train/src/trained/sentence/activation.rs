@@ -29,7 +29,7 @@ impl Activation {
             (CONFIG, &["sbert_ce_default_activation_function"]),
         ] {
             let path = folder.join(file);
-            if !path.is_file() {
+            if !path.exists() {
                 continue;
             }
             let config: Value = of_json(&path)?;

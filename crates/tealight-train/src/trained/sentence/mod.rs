@@ -96,9 +96,9 @@ impl SentenceSettings {
     pub fn read(folder: &Path, d_model: usize) -> Result<Self> {
         let mut found = Self::default();
         found.settings.truncated_side = truncated_side(folder)?;
-        if !folder.join(MODULES).is_file() {
+        if !folder.join(MODULES).exists() {
             return match folder.join(POOLING).join(CONFIG) {
-                pooling if pooling.is_file() => {
+                pooling if pooling.exists() => {
                     let rule = "there is no `modules.json`, which says whether this pooling is used and what follows it";
                     Err(Error::unusable(&pooling, &rule))
                 }
@@ -166,7 +166,7 @@ impl SentenceSettings {
 
     fn add_normalize(&mut self, folder: &Path, name: &str) -> Result<()> {
         let path = inside(folder, name, &folder.join(MODULES))?.join(CONFIG);
-        let config: Map<String, Value> = if path.is_file() { of_json(&path)? } else { Map::new() };
+        let config: Map<String, Value> = if path.exists() { of_json(&path)? } else { Map::new() };
         if let Some((key, value)) = config.iter().find(|(_, value)| *value != "sentence_embedding")
         {
             let rule = format!("`{key}` = {value} is not supported; \"sentence_embedding\" is");
@@ -205,7 +205,7 @@ impl SentenceSettings {
     fn add_transformer(&mut self, folder: &Path) -> Result<()> {
         let path = folder.join(TRANSFORMER);
         let mut config: Map<String, Value> =
-            if path.is_file() { of_json(&path)? } else { Map::new() };
+            if path.exists() { of_json(&path)? } else { Map::new() };
         let refused = |rule: String| Err(Error::unusable(&path, &rule));
         self.settings.max_seq_len = length(&mut config, "max_seq_length", &path)?;
         match config.remove("do_lower_case") {
@@ -250,7 +250,7 @@ impl SentenceSettings {
             truncate_dim: Option<usize>,
         }
         let path = folder.join(MODEL);
-        if !path.is_file() {
+        if !path.exists() {
             return Ok(());
         }
         let Config { prompts, default_prompt_name, truncate_dim } = of_json(&path)?;
@@ -289,7 +289,7 @@ impl Module {
 /// If the file cannot be read.
 pub(crate) fn longest_text(folder: &Path) -> Result<Option<usize>> {
     let path = folder.join(TOKENIZER);
-    let config: Map<String, Value> = if path.is_file() { of_json(&path)? } else { Map::new() };
+    let config: Map<String, Value> = if path.exists() { of_json(&path)? } else { Map::new() };
     // A number beyond any integer stands for no limit.
     let limit = config.get("model_max_length").and_then(Value::as_u64);
     Ok(limit.and_then(|limit| limit.try_into().ok()))
@@ -298,7 +298,7 @@ pub(crate) fn longest_text(folder: &Path) -> Result<Option<usize>> {
 /// The side on which `tokenizer_config.json` truncates texts.
 fn truncated_side(folder: &Path) -> Result<Side> {
     let path = folder.join(TOKENIZER);
-    let config: Map<String, Value> = if path.is_file() { of_json(&path)? } else { Map::new() };
+    let config: Map<String, Value> = if path.exists() { of_json(&path)? } else { Map::new() };
     match config.get("truncation_side").map(|side| side.as_str()) {
         None | Some(Some("right")) => Ok(Side::Right),
         Some(Some("left")) => Ok(Side::Left),

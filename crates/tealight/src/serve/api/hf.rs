@@ -11,7 +11,7 @@
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::response::Response;
 use tealight_train::pipelines::image_classification::TOP_K;
 
@@ -64,11 +64,17 @@ async fn perform(
     let is_json = is_json(headers);
     let asked = if is_json { task.as_deref().unwrap_or(own) } else { image_classification::NAME };
     let max = max_body(asked, own)?;
+    let _place = app.place_for(stated_len(headers).map_or(max, |len| len.min(max))).await?;
     if !is_json {
         let picture = read(body, MAX_PICTURE).await?;
         return image_classification::classify(&worker, picture, TOP_K).await;
     }
     endpoints::answer(asked, &worker, read(body, max).await?).await
+}
+
+/// The length of the body, if the request states it.
+fn stated_len(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -121,6 +121,10 @@ fn attention_of(model: &Loaded, text: &str) -> Result<String, Fault> {
     if n > longest {
         return Err(too_long(n, longest));
     }
+    if let Some(fixed) = model.model.config.required_len().filter(|fixed| *fixed != n) {
+        let rule = format!("the sequence has {n} positions, and this model attends over {fixed}");
+        return Err(Fault::bad(rule));
+    }
     let SequenceMaps { sequence, maps } = pipeline.answer(&text.to_owned())?;
     AttentionMap::check_finite(&maps)?;
     Ok(as_json(sequence, &maps)?.to_string())

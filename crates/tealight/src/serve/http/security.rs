@@ -20,6 +20,7 @@ use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 
 use crate::report::page::hash;
@@ -102,17 +103,19 @@ impl Access {
     /// Whether the request may be answered.
     pub(in crate::serve) fn check(&self, request: &Request) -> Result<(), Fault> {
         let (method, headers) = (request.method(), request.headers());
-        if ![Method::GET, Method::HEAD, Method::POST].contains(method) {
-            let rule = format!("the method {method} is not supported: expected GET, HEAD or POST");
-            return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, rule));
-        }
         let host = host_of(request)?;
         self.check_host(&host)?;
+        check_repetition(headers)?;
         if method == Method::POST {
             check_origin(headers, &host)?;
             check_site(headers)?;
         }
         self.check_secret(headers, &host)?;
+        if ![Method::GET, Method::HEAD, Method::POST].contains(method) {
+            let rule = format!("the method {method} is not supported: expected GET, HEAD or POST");
+            return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, rule));
+        }
+        check_path(request.uri().path())?;
         if method == Method::POST { check_content_type(headers) } else { Ok(()) }
     }
 
@@ -213,14 +216,41 @@ fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a s
     pairs.filter(move |(one, _)| one.trim() == name).map(|(_, value)| value.trim())
 }
 
-/// The host that the request is for.
+/// The host that the request is for; an address with a host of its own must name the same.
 fn host_of(request: &Request) -> Result<Authority, Fault> {
     let mut sent = request.headers().get_all(header::HOST).into_iter();
-    let host = match (sent.next(), sent.next()) {
+    let host: Option<Authority> = match (sent.next(), sent.next()) {
         (Some(one), None) => one.to_str().ok().and_then(|host| host.parse().ok()),
         _ => None,
     };
+    let of_address = request.uri().authority();
+    let is_same = |host: &Authority| of_address.is_none_or(|other| other == host);
+    let host = host.filter(|host| is_plain(host) && is_same(host));
     host.ok_or_else(|| Fault::bad("the request needs one valid header `Host`"))
+}
+
+/// Whether there is no more than a host and a port: no user, and a port that is a number.
+fn is_plain(host: &Authority) -> bool {
+    let port = host.as_str().strip_prefix(host.host());
+    port.is_some_and(|port| port.is_empty() || host.port_u16().is_some())
+}
+
+/// Refuses a second header of a kind that decides whether a request is answered: which of both counts would be a guess.
+fn check_repetition(headers: &HeaderMap) -> Result<(), Fault> {
+    for name in ["authorization", "origin", "sec-fetch-site", "content-type"] {
+        if headers.get_all(name).into_iter().nth(1).is_some() {
+            return Err(Fault::bad(format!("there are two headers `{name}`")));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a path whose escapes, such as `%ff`, are no text.
+fn check_path(path: &str) -> Result<(), Fault> {
+    match percent_decode_str(path).decode_utf8() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Fault::bad(format!("the path `{path}` is not UTF-8"))),
+    }
 }
 
 /// A browser names the origin of a POST: it must be this server.
@@ -248,14 +278,16 @@ pub(in crate::serve) fn check_site(headers: &HeaderMap) -> Result<(), Fault> {
     Err(Fault::new(StatusCode::FORBIDDEN, rule))
 }
 
-/// A POST is JSON or a picture. Without a content type it must come from outside of a browser: a browser names an
-/// origin.
+/// A POST is JSON or a picture. Without a content type it must come from outside of a browser: a browser names an origin,
+/// and has a cookie.
 fn check_content_type(headers: &HeaderMap) -> Result<(), Fault> {
     let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default());
     let kind = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim());
     let is_known = match kind {
         Some(kind) => CONTENT_TYPES.iter().any(|known| kind.eq_ignore_ascii_case(known)),
-        None => !headers.contains_key(header::ORIGIN) && !headers.contains_key("sec-fetch-site"),
+        None => {
+            ["origin", "sec-fetch-site", "cookie"].iter().all(|one| !headers.contains_key(*one))
+        }
     };
     if is_known {
         return Ok(());

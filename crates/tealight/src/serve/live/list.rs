@@ -7,7 +7,6 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use serde::Serialize;
-use tealight_train::config::ConfigSource;
 use tealight_train::observer::jsonl::Entry;
 use tealight_train::run::{Lock, RunDirectory};
 use tealight_train::task::TaskConfig;
@@ -133,7 +132,7 @@ fn state(run: &Path) -> &'static str {
 
 /// The task in the configuration of a run.
 fn task(run: &Path) -> Option<String> {
-    let source = ConfigSource::read(&run.join("resolved.toml"), &[]).ok()?;
+    let source = RunDirectory::open(run).ok()?.resolved(&[]).ok()?;
     source.value("task.kind").ok()?
 }
 

@@ -27,7 +27,7 @@ impl Kind {
         if RunDirectory::open(path).is_ok_and(|run| run.path() == path) {
             return Some(Self::Run);
         }
-        MODEL_FILES.iter().any(|file| path.join(file).is_file()).then_some(Self::Model)
+        MODEL_FILES.iter().any(|file| path.join(file).exists()).then_some(Self::Model)
     }
 }
 

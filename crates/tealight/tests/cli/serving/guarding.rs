@@ -94,6 +94,14 @@ fn a_browser_gets_a_session_of_this_server_for_the_token() -> Result {
     ] {
         with(wrong)?.assert_refused(401, "a token is required");
     }
+    // A browser that sends its cookie sends a content type, too, or a page of another origin made it send the request.
+    let tokens = |head: &[&str]| {
+        let cookie = format!("Cookie: {pair}");
+        let head = [&[cookie.as_str()], head].concat();
+        server.request("POST /models/bert/tokens", &head, b"{\"text\":\"a\"}")
+    };
+    tokens(&[])?.assert_refused(415, "content type");
+    assert_eq!(tokens(&["Content-Type: application/json"])?.status, 200);
     // A tunnel gives the server another port, and the browser sends the cookie of that.
     let tunnel = ["Host: localhost:9", &format!("Cookie: tealight-session-9={session}")];
     assert_eq!(server.request("GET /health", &tunnel, b"")?.status, 200);
@@ -172,6 +180,46 @@ fn a_page_of_another_origin_sends_no_request_without_a_content_type() -> Result 
     assert_eq!(tokens(&[])?.status, 200, "another program than a browser");
     tokens(&["Sec-Fetch-Site: cross-site"])?.assert_refused(403, "another origin");
     tokens(&["Sec-Fetch-Site: same-origin"])?.assert_refused(415, "content type");
+    Ok(())
+}
+
+/// Which of two headers counts was a guess, and a host could have a user or a port that is no number.
+#[test]
+fn a_request_that_can_be_read_in_two_ways_is_refused() -> Result {
+    let (_folder, server) = guarded()?;
+    let own = bearer(server.token()?);
+    let get =
+        |first: &str, head: &[&str]| server.request(first, &[head, &[own.as_str()]].concat(), b"");
+    for twice in ["Authorization: Bearer x", "Origin: a\r\nOrigin: b"] {
+        get("GET /health", &[twice])?.assert_refused(400, "there are two headers");
+    }
+    for host in ["evil.example@127.0.0.1", "127.0.0.1:port", "127.0.0.1:99999", "127.0.0.1:"] {
+        let line = format!("Host: {host}");
+        get("GET /health", &[&line])?.assert_refused(400, "one valid header `Host`");
+    }
+    let elsewhere = get("GET http://evil.example/health", &[])?;
+    elsewhere.assert_refused(400, "one valid header `Host`");
+    let here = format!("GET http://{}/health", server.address);
+    assert_eq!(get(&here, &[])?.status, 200);
+    for path in ["/runs/%ff", "/models/%C3%28"] {
+        get(&format!("GET {path}"), &[])?.assert_refused(400, "is not UTF-8");
+    }
+    get("GET /runs/%zz%e6%97%a5", &[])?.assert_refused(404, "%zz");
+    // Without the token, not even what is supported is told.
+    server.request("PUT /health", &[], b"")?.assert_refused(401, "a token is required");
+    Ok(())
+}
+
+/// Faults of requests were answered as faults of the server.
+#[test]
+fn what_a_model_cannot_read_is_a_fault_of_the_request() -> Result {
+    let folder = Folder::new()?;
+    let models = ["vit", "nystrom_exact"].map(golden_model);
+    let server = Server::start(&folder, &models.each_ref().map(String::as_str))?;
+    let text = serde_json::json!({ "text": "a" });
+    server.post("/models/vit/tokens", &text)?.assert_refused(400, "has no tokenizer");
+    let answer = server.post("/models/nystrom_exact/attention", &text)?;
+    answer.assert_refused(400, "this model attends over 24");
     Ok(())
 }
 

@@ -10,11 +10,31 @@ use super::config::MAX_VOCAB;
 
 /// The maximal factor by which normalizers may lengthen a text.
 const MAX_GROWTH: f64 = 4096.;
+/// The maximal number of values in a file: each takes up to a hundred bytes of memory. The largest common files have 2
+/// million (262,144 tokens and 580,604 merges).
+const MAX_VALUES: usize = 4_000_000;
+/// The maximal number of normalizers, and of pre-tokenizers and decoders: each of them reads every text.
+const MAX_PARTS: usize = 256;
+/// The maximal number of bytes in the texts of normalizers, of pre-tokenizers and of decoders, such as patterns; tables of
+/// characters do not count.
+const MAX_TEXTS: usize = 1 << 16;
+/// The maximal number of ids that a template may add to a text.
+const MAX_ADDED: usize = 4096;
+/// The maximal number of characters of a word that WordPiece looks at: the time grows with the square.
+const MAX_WORD: u64 = 1000;
+/// The maximal number of bytes of an added token, and of a token of Unigram, which looks for tokens of each length at each
+/// place of a text.
+const MAX_TOKEN: usize = 4096;
+/// The maximal number of bytes of all added tokens, which become one automaton with tens of bytes for each of theirs.
+const MAX_ADDED_TEXT: usize = 1 << 20;
+/// The maximal number of bytes of all added tokens when they are normalised, which happens as the file is read.
+const MAX_NORMALIZED: f64 = 67_108_864.;
+/// The keys under which a component lists others.
+const LISTS: [&str; 4] = ["normalizers", "pretokenizers", "decoders", "processors"];
 
 /// Checks a file. Returns its added tokens with their stated ids, or the reason to refuse it.
 pub(super) fn check(bytes: &[u8]) -> Result<Vec<(u64, String)>, String> {
-    let file: Value =
-        serde_json::from_slice(bytes).map_err(|error| format!("it is not JSON: {error}"))?;
+    let file = json(bytes)?;
     let model = file.get("model").and_then(Value::as_object).ok_or("it has no `model`")?;
     let vocab = vocabulary(model)?;
     check_merges(model, &vocab)?;
@@ -22,9 +42,69 @@ pub(super) fn check(bytes: &[u8]) -> Result<Vec<(u64, String)>, String> {
     if dropout.as_f64() != Some(0.) && !dropout.is_null() {
         return Err("its `model.dropout` makes the tokens random; set it to null".into());
     }
-    check_growth(&file)?;
-    check_template(file.get("post_processor").unwrap_or(&Value::Null))?;
-    added_tokens(&file)
+    if let Some(n) = model.get("max_input_chars_per_word").and_then(Value::as_u64)
+        && n > MAX_WORD
+    {
+        return Err(format!(
+            "its `model.max_input_chars_per_word` is {n}, and the limit is {MAX_WORD}"
+        ));
+    }
+    check_components(&file)?;
+    let template = file.get("post_processor").unwrap_or(&Value::Null);
+    check_form("post_processor", template)?;
+    check_template(template)?;
+    let n = n_added(template);
+    if n > MAX_ADDED {
+        return Err(format!("its template adds {n} ids to a text, and the limit is {MAX_ADDED}"));
+    }
+    let added = added_tokens(&file)?;
+    check_added(&added, file.get("normalizer").map_or(Ok(1.), growth)?)?;
+    Ok(added)
+}
+
+/// Refuses added tokens that are too long, or that a normalizer which makes texts `growth` times as long lengthens too
+/// much.
+fn check_added(added: &[(u64, String)], growth: f64) -> Result<(), String> {
+    let longest = added.iter().map(|(_, token)| token.len()).max().unwrap_or(0);
+    let total: usize = added.iter().map(|(_, token)| token.len()).sum();
+    if longest > MAX_TOKEN {
+        return Err(format!(
+            "its longest added token has {longest} bytes, and the limit is {MAX_TOKEN}"
+        ));
+    }
+    if total > MAX_ADDED_TEXT {
+        return Err(format!(
+            "its added tokens have {total} bytes together, and the limit is {MAX_ADDED_TEXT}"
+        ));
+    }
+    let normalized = total as f64 * growth;
+    if normalized > MAX_NORMALIZED {
+        return Err(format!("its `normalizer` makes {normalized:.0} bytes of its added tokens"));
+    }
+    Ok(())
+}
+
+/// The values of a file in JSON, unless they are too many.
+pub(super) fn json(bytes: &[u8]) -> Result<Value, String> {
+    if least_values(bytes) > MAX_VALUES {
+        return Err(format!("it has more than {MAX_VALUES} values"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| format!("it is not JSON: {error}"))
+}
+
+/// The number of values in a file in JSON, but for its first: commas and opening brackets outside of strings.
+fn least_values(json: &[u8]) -> usize {
+    let (mut n, mut in_string, mut is_escaped) = (0, false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = in_string,
+            b'"' => in_string = !in_string,
+            b',' | b'[' | b'{' => n += usize::from(!in_string),
+            _ => {}
+        }
+    }
+    n
 }
 
 /// The tokens of the model, from a table token → id or a list of (token, score).
@@ -51,8 +131,15 @@ fn scored_vocabulary(list: &[Value]) -> Result<BTreeSet<&str>, String> {
     if list.len() as u64 > MAX_VOCAB {
         return Err(format!("it has {} tokens, and the limit is {MAX_VOCAB}", list.len()));
     }
-    let tokens: Option<_> = list.iter().map(|pair| pair.as_array()?.first()?.as_str()).collect();
-    tokens.ok_or_else(|| "its `model.vocab` is not a list of tokens and scores".into())
+    let tokens: Option<BTreeSet<&str>> =
+        list.iter().map(|pair| pair.as_array()?.first()?.as_str()).collect();
+    let tokens = tokens.ok_or("its `model.vocab` is not a list of tokens and scores")?;
+    match tokens.iter().map(|token| token.len()).max() {
+        Some(longest) if longest > MAX_TOKEN => {
+            Err(format!("its longest token has {longest} bytes, and the limit is {MAX_TOKEN}"))
+        }
+        _ => Ok(tokens),
+    }
 }
 
 /// Checks that every merge results in a token of the vocabulary.
@@ -73,15 +160,99 @@ fn check_merges(model: &Map<String, Value>, vocab: &BTreeSet<&str>) -> Result<()
     Ok(())
 }
 
-/// Refuses normalizers, pre-tokenizers and decoders that lengthen a text by more than [`MAX_GROWTH`].
-fn check_growth(file: &Value) -> Result<(), String> {
+/// Refuses normalizers, pre-tokenizers and decoders whose form, number, texts or growth is beyond a limit.
+fn check_components(file: &Value) -> Result<(), String> {
     for key in ["normalizer", "pre_tokenizer", "decoder"] {
+        check_form(key, file.get(key).unwrap_or(&Value::Null))?;
+        let n = file.get(key).map_or(0, n_parts);
+        if n > MAX_PARTS {
+            return Err(format!("its `{key}` has {n} parts, and the limit is {MAX_PARTS}"));
+        }
+        let n = file.get(key).map_or(0, text_len);
+        if n > MAX_TEXTS {
+            return Err(format!(
+                "its `{key}` has texts of {n} bytes, and the limit is {MAX_TEXTS}"
+            ));
+        }
         let growth = file.get(key).map_or(Ok(1.), growth)?;
         if growth > MAX_GROWTH {
             return Err(format!("its `{key}` makes texts {growth:.0} times as long as they are"));
         }
     }
     Ok(())
+}
+
+/// Requires a component, and those that it lists, to be tables with a `type`, as every library writes them. The crate also
+/// reads tables without one and lists of values, which the other checks here do not know.
+fn check_form(key: &str, part: &Value) -> Result<(), String> {
+    let table = match part {
+        Value::Null => return Ok(()),
+        Value::Object(table) if table.get("type").is_some_and(Value::is_string) => table,
+        _ => return Err(format!("a part of its `{key}` is not a table with a `type`")),
+    };
+    for (name, list) in LISTS.iter().filter_map(|name| Some((name, table.get(*name)?))) {
+        let parts = list.as_array();
+        let parts = parts.ok_or_else(|| format!("`{name}` of its `{key}` is not a list"))?;
+        parts.iter().try_for_each(|part| match part {
+            Value::Null => Err(format!("a part of its `{key}` is null")),
+            part => check_form(key, part),
+        })?;
+    }
+    for list in ["single", "pair"].iter().filter_map(|list| table.get(*list)) {
+        let pieces = list.as_array().ok_or("its template is not a list")?;
+        if !pieces.iter().all(is_piece) {
+            return Err("a piece of its template is not a table of tables".to_owned());
+        }
+    }
+    let tokens = table.get("special_tokens").and_then(Value::as_object).into_iter().flatten();
+    match tokens.into_iter().find(|(_, token)| !token.is_object()) {
+        Some((name, _)) => Err(format!("the special token {name:?} of its template is no table")),
+        None => Ok(()),
+    }
+}
+
+/// Whether a piece of a template is `{"SpecialToken": {…}}` or `{"Sequence": {…}}`.
+fn is_piece(piece: &Value) -> bool {
+    piece.as_object().is_some_and(|piece| piece.values().all(Value::is_object))
+}
+
+/// The number of components of which one consists: tables with a `type`.
+fn n_parts(part: &Value) -> usize {
+    match part {
+        Value::Array(parts) => parts.iter().map(n_parts).sum(),
+        Value::Object(table) => {
+            usize::from(table.contains_key("type")) + table.values().map(n_parts).sum::<usize>()
+        }
+        _ => 0,
+    }
+}
+
+/// The number of bytes in the texts of a component, without its table of characters.
+fn text_len(part: &Value) -> usize {
+    match part {
+        Value::String(text) => text.len(),
+        Value::Array(parts) => parts.iter().map(text_len).sum(),
+        Value::Object(table) => {
+            let texts = table.iter().filter(|(key, _)| *key != "precompiled_charsmap");
+            texts.map(|(_, value)| text_len(value)).sum()
+        }
+        _ => 0,
+    }
+}
+
+/// An upper bound of the number of ids that a post-processor adds to a text or to two: its special tokens stand for lists
+/// of ids, and a template may name each of them many times.
+fn n_added(part: &Value) -> usize {
+    let Value::Object(table) = part else {
+        return part.as_array().into_iter().flatten().map(n_added).sum();
+    };
+    let tokens = table.get("special_tokens").and_then(Value::as_object).into_iter().flatten();
+    let lens =
+        tokens.map(|(_, token)| token.get("ids").and_then(Value::as_array).map_or(0, Vec::len));
+    let longest = lens.max().unwrap_or(0);
+    let n_pieces = |key: &str| table.get(key).and_then(Value::as_array).map_or(0, Vec::len);
+    let own = n_pieces("single").max(n_pieces("pair")).saturating_mul(longest);
+    table.values().map(n_added).fold(own, usize::saturating_add)
 }
 
 /// Refuses a template that adds a text more than once: a text that is cut into parts is multiplied by itself there.
@@ -110,7 +281,9 @@ fn growth(part: &Value) -> Result<f64, String> {
             if let Some(map) = table.get("precompiled_charsmap") {
                 check_charsmap(map.as_str().unwrap_or_default())?;
             }
-            (replacement_growth(table), table.values().collect())
+            let prepended = table.get("prepend").and_then(Value::as_str).map_or(0, str::len);
+            let own = replacement_growth(table) * (1. + prepended as f64);
+            (own, table.values().collect())
         }
         _ => return Ok(1.),
     };
@@ -266,6 +439,118 @@ mod tests {
         });
         let rule = refusal("/post_processor", processor).unwrap_or_default();
         assert!(rule.contains("its template adds the text \"A\" twice"), "{rule}");
+    }
+
+    /// A hundred thousand of them took 13 s to read, and as long again for each text.
+    #[test]
+    fn normalizers_without_end_are_refused_by_their_number() {
+        let normalizers = vec![json!({ "type": "NFC" }); 300];
+        let rule = refusal("/normalizer/normalizers", normalizers.into()).unwrap_or_default();
+        assert!(rule.contains("its `normalizer` has 301 parts, and the limit is 256"), "{rule}");
+    }
+
+    /// 350 KB ended the program: six thousand times six thousand ids.
+    #[test]
+    fn a_template_that_multiplies_ids_is_refused() {
+        let special = json!({ "SpecialToken": { "id": "z", "type_id": 0 } });
+        let processor = json!({
+            "type": "TemplateProcessing", "single": vec![special; 100], "pair": [],
+            "special_tokens": { "z": { "id": "z", "ids": vec![0; 100], "tokens": vec!["a"; 100] } },
+        });
+        for processor in
+            [processor.clone(), json!({ "type": "Sequence", "processors": [processor] })]
+        {
+            let rule = refusal("/post_processor", processor).unwrap_or_default();
+            assert!(rule.contains("its template adds 10000 ids to a text"), "{rule}");
+        }
+    }
+
+    /// Ten million bytes took 512 MB and seven seconds.
+    #[test]
+    fn texts_before_every_text_are_limited() {
+        let prepend = |n: usize| json!([{ "type": "Prepend", "prepend": "▁".repeat(n) }]);
+        assert_eq!(refusal("/normalizer/normalizers", prepend(1)), None);
+        for (n, part) in [
+            (2_000, "its `normalizer` makes texts 6001 times as long"),
+            (40_000, "its `normalizer` has texts of 120015 bytes"),
+        ] {
+            let rule = refusal("/normalizer/normalizers", prepend(n)).unwrap_or_default();
+            assert!(rule.contains(part), "{n}: {rule}");
+        }
+    }
+
+    /// The crate reads these, and no check of what is inside of them would have seen it.
+    #[test]
+    fn parts_in_another_form_are_refused() {
+        for (pointer, value, part) in [
+            ("/normalizer", json!({ "prepend": "a" }), "`normalizer` is not a table with a `type`"),
+            ("/normalizer/normalizers/0", json!({ "strip_left": true }), "with a `type`"),
+            ("/normalizer/normalizers/0", json!([{ "String": "a" }, "aaaa"]), "with a `type`"),
+            (
+                "/normalizer/normalizers",
+                json!({ "type": "NFC" }),
+                "`normalizers` of its `normalizer` is not a list",
+            ),
+            ("/pre_tokenizer", json!(["a"]), "`pre_tokenizer` is not a table"),
+            ("/decoder", json!("Fuse"), "`decoder` is not a table"),
+            ("/post_processor", json!({ "sep": ["a", 0] }), "`post_processor` is not a table"),
+            (
+                "/post_processor",
+                json!({ "type": "TemplateProcessing", "single": [{ "Sequence": ["A", 0] }] }),
+                "a piece of its template",
+            ),
+            (
+                "/post_processor",
+                json!({
+                    "type": "TemplateProcessing", "single": [], "pair": [],
+                    "special_tokens": { "z": ["z", [0, 0], ["a", "a"]] },
+                }),
+                "the special token \"z\" of its template is no table",
+            ),
+        ] {
+            let rule = refusal(pointer, value).unwrap_or_default();
+            assert!(rule.contains(part), "{pointer}: {rule}");
+        }
+    }
+
+    #[test]
+    fn added_tokens_are_limited_alone_together_and_normalised() {
+        let check = |n: usize, len: usize, growth: f64| {
+            let added: Vec<_> = (0..n as u64).map(|id| (id, "a".repeat(len))).collect();
+            check_added(&added, growth).err().unwrap_or_default()
+        };
+        assert_eq!(check(250, 4096, 4.), "");
+        assert!(check(1, 4097, 1.).contains("its longest added token has 4097 bytes"));
+        assert!(check(300, 4000, 1.).contains("its added tokens have 1200000 bytes together"));
+        assert!(check(250, 4000, 100.).contains("makes 100000000 bytes of its added tokens"));
+    }
+
+    /// One word of 10,000 letters took more than 30 s.
+    #[test]
+    fn what_takes_time_with_the_square_of_a_word_is_limited() {
+        let model = |n: u64| {
+            json!({
+                "type": "WordPiece", "unk_token": "a", "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": n, "vocab": { "a": 0, "b": 1, "ab": 2 },
+            })
+        };
+        assert_eq!(refusal("/model", model(1000)), None);
+        let rule = refusal("/model", model(1001)).unwrap_or_default();
+        assert!(rule.contains("`model.max_input_chars_per_word` is 1001"), "{rule}");
+        let vocab = json!([["a", 0.], ["b".repeat(5000), -1.]]);
+        let unigram = json!({ "type": "Unigram", "unk_id": 0, "vocab": vocab });
+        let rule = refusal("/model", unigram).unwrap_or_default();
+        assert!(rule.contains("its longest token has 5000 bytes"), "{rule}");
+    }
+
+    /// 30 MB of empty lists took 1 GB.
+    #[test]
+    fn values_without_end_are_refused_before_any_is_read() {
+        let lists = format!("[{}[]]", "[],".repeat(5_000_000));
+        assert_eq!(check(lists.as_bytes()).unwrap_err(), "it has more than 4000000 values");
+        for (json, n) in [("[]", 1), (r#"{"a,[{":[1,2],"\"[":"\\","b":{}}"#, 6), ("1", 0)] {
+            assert_eq!(least_values(json.as_bytes()), n, "{json}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::special::{Role, SpecialNames, token_text};
-use super::{Tokenizer, read};
+use super::{Tokenizer, check, read};
 use crate::error::{Error, Result};
 
 /// The file of a tokenizer, in a run and in a folder of Hugging Face.
@@ -35,7 +35,7 @@ impl Tokenizer {
     /// them, the usual names decide.
     pub fn from_folder(folder: &Path) -> Result<Self> {
         let folder = Folder::open(folder)?;
-        let has = |name: &str| folder.path.join(name).is_file();
+        let has = |name: &str| folder.path.join(name).exists();
         if has(FILE) {
             let path = folder.path.join(FILE);
             Self::with_roles(&read(&path)?, &path, &folder.names)
@@ -50,7 +50,7 @@ impl Tokenizer {
 
     /// Reads the tokenizer of a folder of a model, if it has one.
     pub fn in_folder(folder: &Path) -> Result<Option<Self>> {
-        let has_one = TOKENIZER_FILES.iter().any(|name| folder.join(name).is_file());
+        let has_one = TOKENIZER_FILES.iter().any(|name| folder.join(name).exists());
         has_one.then(|| Self::from_folder(folder)).transpose()
     }
 }
@@ -75,7 +75,7 @@ impl<'a> Folder<'a> {
 
     fn no_tokenizer(&self) -> Error {
         let sentencepiece = ["spiece.model", "sentencepiece.bpe.model", "tokenizer.model"];
-        let sentencepiece = sentencepiece.iter().find(|name| self.path.join(name).is_file());
+        let sentencepiece = sentencepiece.iter().find(|name| self.path.join(name).exists());
         self.unusable(match sentencepiece {
             Some(name) => format!(
                 "`{name}` is in SentencePiece's own format, which is not supported; load the folder once with \
@@ -251,11 +251,12 @@ fn merges(path: &Path) -> Result<Vec<[String; 2]>> {
 
 /// The content of a JSON file, or null if there is no such file.
 fn optional(path: &Path) -> Result<Value> {
-    if path.is_file() { json_of(path) } else { Ok(Value::Null) }
+    if path.exists() { json_of(path) } else { Ok(Value::Null) }
 }
 
 fn json_of(path: &Path) -> Result<Value> {
-    serde_json::from_slice(&read(path)?).map_err(Error::json(path))
+    let refused = |rule| Error::Tokenizer { path: path.to_owned(), rule };
+    check::json(&read(path)?).map_err(refused)
 }
 
 fn read_text(path: &Path) -> Result<String> {

@@ -19,6 +19,7 @@ mod train;
 mod truncated;
 mod unknown;
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -28,7 +29,7 @@ use rayon::prelude::*;
 use tokenizers::{ModelWrapper, PostProcessor as _, TruncationParams, truncate_encodings};
 
 use crate::data::fingerprint::fnv_1a;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, panic_message};
 use crate::storage::files::{self, replace};
 
 pub use self::config::{
@@ -43,7 +44,7 @@ pub use self::truncated::{Side, Truncated};
 pub use self::unknown::Unknown;
 
 /// The maximal size of a file, in bytes. The largest common ones have 33 MB.
-const MAX_FILE: u64 = 1 << 27;
+const MAX_FILE: u64 = 1 << 26;
 /// The minimal number of texts that a thread encodes at a time.
 const TEXTS_PER_TASK: usize = 16;
 /// How byte-level models and SentencePiece write the space at the beginning of a word.
@@ -309,12 +310,30 @@ impl Tokenizer {
     }
 }
 
+thread_local! {
+    /// How many calls of [`catch_panic`] this thread is in.
+    static CATCHING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether this thread calls the `tokenizers` crate now, whose panics become errors: a panic hook need not print their
+/// message.
+pub fn catches_panics() -> bool {
+    CATCHING.get() > 0
+}
+
 /// Turns a panic of the `tokenizers` crate into an error: it panics on some invalid files, such as a
 /// `Precompiled` normalizer with a broken table.
 fn catch_panic<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
-    let broken = |_| Err("it makes the tokenizers library panic".into());
-    let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(broken);
-    result.map_err(|error| error.to_string())
+    CATCHING.set(CATCHING.get() + 1);
+    let result = catch_unwind(AssertUnwindSafe(work));
+    CATCHING.set(CATCHING.get() - 1);
+    match result {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(panic) => {
+            let message = panic_message(&*panic).map_or(String::new(), |text| format!(": {text}"));
+            Err(format!("it makes the tokenizers library panic{message}"))
+        }
+    }
 }
 
 fn failure(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
