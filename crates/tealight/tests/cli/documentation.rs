@@ -196,8 +196,16 @@ fn the_help_of_each_command_has_what_the_readme_claims() -> Result {
         assert!(commands.contains(&format!("  {name} ")), "{command}");
         all += &help;
     }
-    let others =
-        ["--release", "--features", "--path", "--open", "--no-deps", "--workspace", "--logdir"];
+    let others = [
+        "--release",
+        "--locked",
+        "--features",
+        "--path",
+        "--open",
+        "--no-deps",
+        "--workspace",
+        "--logdir",
+    ];
     let readme = readme()?;
     let options = readme.split(|c: char| !(c.is_ascii_lowercase() || c == '-'));
     for option in options.filter(|word| word.starts_with("--") && word.len() > 3) {
