@@ -64,7 +64,7 @@ impl App {
     /// A place for a body of `n_bytes`, until it is dropped. Those of pictures are long, and wait for each other.
     ///
     /// # Errors
-    /// If there is none within [`BODY_TIME`].
+    /// If no place becomes free within [`BODY_TIME`].
     pub(super) async fn place_for(
         &self,
         n_bytes: usize,

@@ -44,7 +44,7 @@ impl Rehearsal {
     /// A server of `paths`: runs, models, or directories of them.
     ///
     /// # Errors
-    /// If a path is none of these.
+    /// If there is no run, no model and no directory at a path.
     pub fn new(paths: &[PathBuf]) -> Result<Self> {
         let counters = Arc::new(Counters::default());
         let settings = Settings {

@@ -29,7 +29,7 @@ impl Catalogue {
     /// The table of `paths`: runs, models, and directories that hold them.
     ///
     /// # Errors
-    /// If a path is none of these.
+    /// If there is no run, no model and no directory at a path.
     pub(in crate::serve) fn new(paths: &[PathBuf], settings: Settings) -> Result<Self> {
         let (mut directories, mut given) = (Vec::new(), Vec::new());
         for path in paths {
