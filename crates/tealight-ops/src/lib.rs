@@ -6,7 +6,8 @@
 //! `tests/finite_differences.rs` checks gradients numerically. On the CPU, f32 and f64 run as fused loops, forward and
 //! backward. On CUDA, many operations run as kernels, in f32, f64 and bf16. The reference implementation runs
 //! everywhere else: for half precision without a kernel (computed in f32, rounded once), for operands of mixed
-//! dtypes, and for tensors without elements.
+//! dtypes, and for tensors without elements. The exception is [`int8_linear`](mod@int8_linear), which
+//! rounds its operands: it has no gradient, and is for f32 on the CPU alone.
 //!
 //! **Matrix products.** [`linear`], [`mlp`], [`linear_cross_entropy`], [`matmul`](mod@matmul),
 //! [`convolution`](mod@convolution), [`nystrom::pseudo_inverse()`] and [`muon`] use the products of this crate,
@@ -58,14 +59,15 @@ pub use autograd::gradients::{
 pub use autograd::graph::reshape;
 pub use autograd::{gradients, nan_trace, recompute};
 pub use backend::buffer::unwritten_f32;
-pub use backend::product_precision::{ProductPrecision, with_product_precision};
+pub use backend::product_precision::{ProductPrecision, product_precision, with_product_precision};
+pub use backend::simd::int8::int8_instructions;
 pub use backend::simd::{bf16_instructions, check_instructions, instructions};
 pub use backend::{allocator, cuda_graph, device, profile, reference_ops, threads};
 pub use ops::reach::Reach;
 pub use ops::tokens::Tokens;
 pub use ops::{
     activation, aft, attention, block_sparse_attention, broadcast, convolution, cross_entropy,
-    depthwise_convolution, dropout, embedding, entmax, gate, gated_delta_rule, linear,
+    depthwise_convolution, dropout, embedding, entmax, gate, gated_delta_rule, int8_linear, linear,
     linear_attention, linear_cross_entropy, matmul, max_pool, mean, mlp, norm, nystrom, patches,
     residual, retention, rotary, short_convolution, softmax, softplus, stick_breaking,
     stochastic_depth, swap_axes, truncated_softmax, wkv,

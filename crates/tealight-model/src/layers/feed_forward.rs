@@ -258,6 +258,9 @@ impl FeedForward for Network {
         let Self { gate, up, function, dropout, down } = self;
         let function = *function;
         let Some(gate) = gate else {
+            if let Some(h) = up.forward_int8(x, Some(function))? {
+                return down.forward(&dropout.forward(&h, mode)?);
+            }
             let dropout = dropout.draw(mode);
             return mlp(x, &Mlp { up: up.map(), function, dropout, down: down.map() });
         };

@@ -139,6 +139,17 @@ pub(crate) fn max<T: Element>(x: &[T]) -> T {
     reduce(x, T::NEG_INFINITY, larger, larger)
 }
 
+/// min x, or ∞ if x is empty. NaN is ignored.
+#[inline(always)]
+pub(crate) fn min<T: Element>(x: &[T]) -> T {
+    reduce(x, -T::NEG_INFINITY, smaller, smaller)
+}
+
+#[inline(always)]
+fn smaller<T: Element>(a: T, b: T) -> T {
+    if b < a { b } else { a }
+}
+
 #[inline(always)]
 fn larger<T: Element>(a: T, b: T) -> T {
     if b > a { b } else { a }
@@ -227,6 +238,7 @@ mod tests {
             assert_eq!(sum(&x, |x| x), n * (n - 1.) / 2.);
             assert_eq!(sum_of_pairs(&x, &x, |x, y| x - y + 1.), n);
             assert_eq!(max(&x), if n == 0. { f64::NEG_INFINITY } else { n - 1. });
+            assert_eq!(min(&x), if n == 0. { f64::INFINITY } else { 0. });
         }
     }
 

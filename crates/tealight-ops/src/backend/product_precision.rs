@@ -14,6 +14,25 @@ pub enum ProductPrecision {
     /// ([`bf16_instructions`](crate::bf16_instructions)), where the product is large enough to gain from it. On a
     /// GPU and on other CPUs the same as `F32`.
     Bf16,
+    /// Integers of 8 bits, for models that are not trained: their linear maps on a CPU use
+    /// [`int8_linear`](crate::int8_linear), if they ask [`product_precision`]. All other products are the same as `F32`. A
+    /// model rounds each weight once: its parameters must not be updated, averaged or loaded again afterwards.
+    Int8,
+}
+
+impl ProductPrecision {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::F32, Self::Tf32, Self::Bf16, Self::Int8];
+
+    /// `f32`, `tf32`, `bf16` or `int8`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+        }
+    }
 }
 
 thread_local! {
@@ -34,7 +53,7 @@ pub fn with_product_precision<R>(precision: ProductPrecision, f: impl FnOnce() -
 }
 
 /// The precision that [`with_product_precision`] has set for this thread.
-pub(crate) fn product_precision() -> ProductPrecision {
+pub fn product_precision() -> ProductPrecision {
     PRECISION.get()
 }
 

@@ -21,6 +21,7 @@ pub mod entmax;
 pub mod gate;
 pub mod gated_delta_rule;
 pub(crate) mod heads;
+pub mod int8_linear;
 pub mod linear;
 pub mod linear_attention;
 pub mod linear_cross_entropy;

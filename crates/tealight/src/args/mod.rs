@@ -25,7 +25,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, ColorChoice, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use tealight_ops::ProductPrecision;
-use tealight_train::config::{Precision, reference};
+use tealight_train::config::reference;
 
 use self::ablate::Ablate;
 use self::atlas::Atlas;
@@ -218,7 +218,7 @@ pub(crate) enum Command {
 impl Command {
     /// The precision of matrix products, for commands that take it as an argument. The others read it from a run.
     pub(crate) fn product_precision(&self) -> ProductPrecision {
-        let precision = match self {
+        match self {
             Self::Translate(Translate { computation, .. })
             | Self::Classify(Classify { computation, .. })
             | Self::Tag(Tag { computation, .. })
@@ -232,10 +232,9 @@ impl Command {
                 | Bench::FillMask(BenchFillMask { computation, .. })
                 | Bench::Embed(BenchEmbed { computation, .. }),
             ) => computation.precision,
-            Self::Bench(Bench::AttentionOnce { args }) => args.layer.precision,
-            _ => Precision::F32,
-        };
-        precision.of_products()
+            Self::Bench(Bench::AttentionOnce { args }) => args.layer.precision.of_products(),
+            _ => ProductPrecision::F32,
+        }
     }
 
     /// The trained model or run whose outputs the command computes, for commands that compute those of one.

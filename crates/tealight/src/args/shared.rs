@@ -7,6 +7,7 @@ use std::str::FromStr;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use tealight_model::names::Named;
+use tealight_ops::ProductPrecision;
 use tealight_train::config::Precision;
 use tealight_train::data::survey::Columns;
 use tealight_train::run::Selection;
@@ -91,9 +92,15 @@ pub(crate) struct Weights {
 /// The number format that a trained model computes in.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Computation {
-    /// Number format: f32, tf32 (GPUs only), or bf16 (GPUs, and CPUs with bf16 instructions)
-    #[arg(long, value_parser = precision, default_value = "f32")]
-    pub(crate) precision: Precision,
+    /// Number format: f32, tf32 (GPUs only), bf16 (GPUs, and CPUs with bf16 instructions), or int8 (CPUs): linear maps on
+    /// integers of 8 bits
+    #[arg(long, value_parser = product_precision, default_value = "f32")]
+    pub(crate) precision: ProductPrecision,
+}
+
+/// Parses the number format of a trained model.
+pub(crate) fn product_precision(text: &str) -> Result<ProductPrecision, String> {
+    one_of(&ProductPrecision::ALL, ProductPrecision::name, text)
 }
 
 /// Parses a number format, `training.precision`.
@@ -103,8 +110,13 @@ pub(crate) fn precision(text: &str) -> Result<Precision, String> {
 
 /// Parses the name of a value.
 pub(crate) fn named<T: Named>(text: &str) -> Result<T, String> {
-    T::ALL.iter().find(|value| value.name() == text).copied().ok_or_else(|| {
-        let names: Vec<_> = T::ALL.iter().map(|value| value.name()).collect();
+    one_of(T::ALL, T::name, text)
+}
+
+/// The value among `all` that has the name `text`.
+fn one_of<T: Copy>(all: &[T], name: fn(T) -> &'static str, text: &str) -> Result<T, String> {
+    all.iter().find(|value| name(**value) == text).copied().ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(|value| name(*value)).collect();
         format!("expected one of: {}", names.join(", "))
     })
 }

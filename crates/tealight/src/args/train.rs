@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 use clap_complete::engine::ArgValueCompleter;
-use tealight_train::config::Precision;
+use tealight_ops::ProductPrecision;
 
 use super::complete;
-use super::shared::{ConfigFile, Model, TextColumns, positive, precision};
+use super::shared::{ConfigFile, Model, TextColumns, positive, product_precision};
 use crate::system::device::DeviceName;
 
 #[derive(Args, Debug)]
@@ -82,9 +82,10 @@ pub(crate) struct Evaluate {
     pub(crate) examples: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) columns: TextColumns,
-    /// Number format: f32, tf32 (GPUs only), or bf16 (GPUs, and CPUs with bf16 instructions) [default: that of the run]
-    #[arg(long, value_parser = precision)]
-    pub(crate) precision: Option<Precision>,
+    /// Number format: f32, tf32 (GPUs only), bf16 (GPUs, and CPUs with bf16 instructions), or int8 (CPUs) [default: that
+    /// of the run]
+    #[arg(long, value_parser = product_precision)]
+    pub(crate) precision: Option<ProductPrecision>,
     /// Use the weights of this exported or averaged model instead of a checkpoint
     #[arg(long, value_name = "FOLDER", conflicts_with = "checkpoint")]
     pub(crate) weights: Option<PathBuf>,

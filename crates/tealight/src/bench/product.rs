@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 use serde_json::json;
+use tealight_ops::int8_linear::{Map, Weight, int8_linears};
 use tealight_ops::linear::linear;
-use tealight_ops::threads;
+use tealight_ops::{ProductPrecision, threads};
 use tealight_train::task::table::Table;
 
 use super::times::{Times, seconds_of};
@@ -36,8 +37,8 @@ pub(super) fn run(args: &BenchProduct) -> Result<()> {
         let products: Vec<_> = products.collect();
         return print_indented_json(&json!({
             "threads": threads::count(),
-            "precision": precision,
-            "computed_in": format.used(),
+            "precision": precision.name(),
+            "computed_in": format.used().name(),
             "products": products,
         }));
     }
@@ -55,13 +56,21 @@ fn measure(
     args: &BenchProduct,
     device: &Device,
 ) -> Result<Times> {
-    let dtype = args.computation.precision.computes_in(device);
+    let precision = args.computation.precision;
+    let is_half = precision == ProductPrecision::Bf16 && device.is_cuda();
+    let dtype = if is_half { DType::BF16 } else { DType::F32 };
     let x = Tensor::ones((m, k), dtype, device)?;
     let weight = Tensor::ones((n, k), dtype, device)?;
-    linear(&x, &weight, None)?;
+    let int8 =
+        if precision == ProductPrecision::Int8 { Weight::from_tensor(&weight)? } else { None };
+    let product = || match &int8 {
+        Some(weight) => int8_linears(&x, &[Map { weight, bias: None, function: None }]).map(|_| ()),
+        None => linear(&x, &weight, None).map(|_| ()),
+    };
+    product()?;
     let (started, mut times) = (Instant::now(), Vec::new());
     while times.len() < MIN_REPEATS || started.elapsed().as_secs_f64() < args.seconds {
-        times.push(1e3 * seconds_of(device, || linear(&x, &weight, None))?);
+        times.push(1e3 * seconds_of(device, product)?);
     }
     Ok(Times::from_durations(times))
 }

@@ -7,7 +7,6 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use candle_core::{Device, Tensor};
 use serde::Serialize;
-use tealight_model::names::Named;
 use tealight_ops::allocator::n_allocations;
 use tealight_ops::linear::linear;
 use tealight_ops::profile::{start, stop};
@@ -115,7 +114,8 @@ impl TrainingBench<'_> {
     }
 
     fn number_format(&self) -> NumberFormat {
-        NumberFormat::for_device(self.loaded.config.training.precision, self.args.device)
+        let precision = self.loaded.config.training.precision;
+        NumberFormat::for_device(precision.of_products(), self.args.device)
     }
 
     /// FLOP/s of a large matrix product on all processes. Each has its share of the cores, or a GPU.
@@ -150,7 +150,7 @@ impl TrainingBench<'_> {
             tokens_per_step,
             flops_per_step,
             precision: config.training.precision,
-            computed_in: self.number_format().used(),
+            computed_in: self.number_format().used().name(),
             product_flops_per_second,
             peak_memory_bytes,
             n_captured_steps: steps.n_captured,
@@ -295,7 +295,7 @@ struct Report {
     device: String,
     precision: Precision,
     /// `precision`, or f32 where the device lacks what it needs.
-    computed_in: Precision,
+    computed_in: &'static str,
     threads: usize,
     n_parameters: usize,
     n_steps: usize,
@@ -333,7 +333,7 @@ impl Report {
             .map_or("unknown".to_owned(), |bytes| format!("{:.0} MiB", bytes as f64 / MEBIBYTE));
         let format = match self.precision {
             Precision::F32 => String::new(),
-            _ => format!(" in {}", self.computed_in.name()),
+            _ => format!(" in {}", self.computed_in),
         };
         let whole = |number: f64| thousands(number.round() as u64);
         let mut lines = String::new();

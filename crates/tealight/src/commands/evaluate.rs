@@ -5,9 +5,13 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use candle_core::Device;
-use tealight_ops::with_product_precision;
+use serde_json::json;
+use tealight_model::names::Named;
+use tealight_ops::{ProductPrecision, with_product_precision};
+use tealight_train::config::Precision;
 use tealight_train::run::RunDirectory;
 use tealight_train::storage::tensors::NamedTensors;
+use tealight_train::task::table::Table;
 use tealight_train::task::{AnyTask, RegisteredTask};
 use tealight_train::trained::TrainedModel;
 use tealight_train::{Error, Session};
@@ -24,9 +28,12 @@ pub(crate) fn run(args: &Evaluate) -> Result<()> {
     let mut evaluated = Evaluated::open(args)?;
     let (loaded, device) = evaluated.loaded();
     let precision = &mut loaded.config.training.precision;
-    *precision = args.precision.unwrap_or(*precision);
-    NumberFormat::for_device(*precision, args.model.weights.device).warn_if_replaced();
-    let products = precision.of_products();
+    let products = args.precision.unwrap_or(precision.of_products());
+    // In int8, everything but the products is in f32.
+    let is_asked_for = |precision: &&Precision| precision.of_products() == products;
+    *precision = Precision::ALL.iter().find(is_asked_for).copied().unwrap_or(Precision::F32);
+    let format = NumberFormat::for_device(products, args.model.weights.device);
+    format.warn_if_replaced();
     if let Some(data) = args.other_data() {
         loaded.test_on(data, &args.columns)?;
     }
@@ -36,7 +43,8 @@ pub(crate) fn run(args: &Evaluate) -> Result<()> {
     let device = device.clone();
     let Evaluate { json, ref examples, .. } = *args;
     let answers_only = examples.is_some();
-    let evaluation = Evaluation { evaluated: &evaluated, weights, answers_only, json };
+    let in_int8 = format.used() == ProductPrecision::Int8;
+    let evaluation = Evaluation { evaluated: &evaluated, weights, answers_only, in_int8, json };
     let (loaded, run) = match &evaluated {
         Evaluated::Run(run) => (&run.loaded, Some(&run.directory)),
         Evaluated::Folder { loaded, .. } => (&**loaded, None),
@@ -123,6 +131,8 @@ struct Evaluation<'a> {
     weights: Option<TrainedModel>,
     /// `--examples`
     answers_only: bool,
+    /// Whether products are computed in int8: the report then also has the metrics of f32.
+    in_int8: bool,
     json: bool,
 }
 
@@ -155,6 +165,14 @@ impl Evaluation<'_> {
             let of_run = (&run.loaded, &run.directory);
             test_data::add_scores(&mut report, of_run, &weights, &run.device)?;
         }
+        let differences = if self.in_int8 {
+            let in_f32 = || session.task.report(&session.eval_model);
+            let exact = with_product_precision(ProductPrecision::F32, in_f32)?.metrics;
+            report.values.insert("metrics_in_f32".to_owned(), json!(exact));
+            Some(differences(&report.metrics, &exact))
+        } else {
+            None
+        };
         let path = self.evaluated.path();
         if let Some((name, loss)) = diverged(&report.metrics) {
             let path = path.display();
@@ -164,6 +182,7 @@ impl Evaluation<'_> {
             print_indented_json(&report.values)?;
         } else {
             print(&report.to_string())?;
+            differences.map_or(Ok(()), |table| print(&format!("\n{table}")))?;
         }
         if is_test {
             log(
@@ -178,6 +197,18 @@ impl Evaluation<'_> {
         }
         Ok(())
     }
+}
+
+/// Each metric in int8 and in f32, and their difference.
+fn differences(rounded: &BTreeMap<String, f64>, exact: &BTreeMap<String, f64>) -> Table {
+    let mut table = Table::new(["metric", "int8", "f32", "difference"]);
+    for (name, rounded) in rounded {
+        let Some(exact) = exact.get(name) else { continue };
+        let number = |x: f64| format!("{x:.4}");
+        let difference = format!("{:+.4}", rounded - exact);
+        table.row([name.clone(), number(*rounded), number(*exact), difference]);
+    }
+    table
 }
 
 /// The weights of another model for the task of a run: on test data as `classify` has them; otherwise as they were trained,

@@ -23,10 +23,9 @@ use crate::terminal::output::{log, print};
 pub(crate) fn run(args: &Serve) -> Result<()> {
     let counters = Arc::new(Counters::default());
     NumberFormat::for_device(args.computation.precision, args.weights.device).warn_if_replaced();
-    let precision = args.computation.precision.of_products();
     let settings = Settings {
         weights: args.weights,
-        precision,
+        precision: args.computation.precision,
         counters: counters.clone(),
         memory: args.model_memory.unwrap_or_else(default_memory),
     };

@@ -76,6 +76,8 @@ fn precisions_and_instruction_sets_that_do_not_exist_are_refused() -> Result {
         &["evaluate", "runs/tiny", "--precision", "bf17"],
         &["'bf17'", "--precision", "expected one of: f32, tf32, bf16"],
     )?;
+    // Nothing is trained in integers.
+    folder.refuse_settings(&["training.precision=\"int8\""], &["int8", "f32", "tf32", "bf16"])?;
     let mut command = folder.command(&["evaluate", "runs/tiny"]);
     let refused = Outcome::run(command.env("TEALIGHT_SIMD", "sse9"))?;
     assert_eq!(refused.code, Some(1));
@@ -111,6 +113,58 @@ fn inference_computes_in_the_precision_that_is_asked_for() -> Result {
     assert_eq!(exact?.stdout != rounded?.stdout, has_bf16());
     let rate = ["bench", "product", "--shapes", "64x64x64", "--seconds", "0", "--precision"];
     folder.succeed(&[&rate[..], &["bf16"]].concat())?;
+    Ok(())
+}
+
+/// A little rounding changes every output, and no answer.
+#[test]
+fn models_compute_in_int8_where_it_is_asked_for() -> Result {
+    let folder = Folder::new()?;
+    train(&folder, &["-q"])?;
+    let models = ["bert", "gpt2", "bert_cls", "t5"].map(golden_model);
+    let [bert, gpt2, classifier, t5] = models.each_ref().map(String::as_str);
+    folder.write("texts.txt", "the rain\n")?;
+    for args in [
+        vec!["fill-mask", bert, "the [MASK] of", "--json"],
+        vec!["embed", bert, "the rain", "--json"],
+        vec!["classify", classifier, "the rain", "--json"],
+        vec!["rerank", bert, "the rain", "the sun", "--json"],
+    ] {
+        let run = |precision| folder.succeed(&[&args[..], &["--precision", precision]].concat());
+        let (exact, rounded) = (run("f32")?, run("int8")?);
+        assert_ne!(exact.stdout, rounded.stdout, "{args:?}");
+        assert!(!rounded.stderr.contains("the precision"), "{}", rounded.stderr);
+    }
+    let profiled = ["bench", "embed", bert, "--file", "texts.txt", "--repeats", "1", "--profile"];
+    let profile = folder.succeed(&[&profiled[..], &["--precision", "int8"]].concat())?.stdout;
+    assert!(profile.contains("int8_linear"), "{profile}");
+    assert!(!profile.contains("\nlinear") && !profile.contains("\nmlp"), "{profile}");
+    let mut report = folder.json(&["evaluate", "runs/tiny", "--json", "--precision", "int8"])?;
+    let exact = folder.json(&["evaluate", "runs/tiny", "--json"])?;
+    let metrics = report.as_object_mut().and_then(|report| report.remove("metrics_in_f32"));
+    assert!(
+        metrics.ok_or("metrics in f32")?.as_object().is_some_and(|metrics| !metrics.is_empty())
+    );
+    assert_ne!(report, exact);
+    let shown = folder.succeed(&["evaluate", "runs/tiny", "--precision", "int8"])?.stdout;
+    assert!(shown.contains("int8") && shown.contains("difference"), "{shown}");
+    for args in [
+        vec!["generate", gpt2, "the", "--max-tokens", "2", "--greedy"],
+        vec!["translate", t5, "the rain", "--max-len", "2"],
+        vec!["bench", "product", "--shapes", "3x5x7,64x64x64", "--seconds", "0"],
+        vec!["bench", "fill-mask", bert, "the [MASK] of", "--repeats", "1"],
+    ] {
+        folder.succeed(&[&args[..], &["--precision", "int8"]].concat())?;
+    }
+    let vector = |precision: &str| -> Result<Vec<f64>> {
+        let args = ["embed", bert, "the rain", "--json", "--precision", precision];
+        Ok(serde_json::from_value(folder.json(&args)?["embedding"].clone())?)
+    };
+    let (exact, rounded) = (vector("f32")?, vector("int8")?);
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let norms = product(&exact, &exact) * product(&rounded, &rounded);
+    let cosine = product(&exact, &rounded) / norms.sqrt();
+    assert!(cosine > 0.99, "{cosine}");
     Ok(())
 }
 

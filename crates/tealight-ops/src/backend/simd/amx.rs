@@ -4,16 +4,20 @@
 
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 
-/// Whether this process may use tiles of bf16: the processor has them, the system saves them when it switches threads,
-/// and it grants them to the process. Asks Linux at every call.
-pub(super) fn is_permitted() -> bool {
-    has_instructions() && is_saved() && request()
-}
+/// AMX-BF16, a bit of CPUID.7.0:EDX.
+pub(super) const BF16: u32 = 1 << 22;
+/// AMX-INT8, likewise.
+pub(super) const INT8: u32 = 1 << 25;
+/// AMX-TILE, likewise.
+const TILE: u32 = 1 << 24;
 
-/// CPUID.7.0:EDX has AMX-BF16 in bit 22 and AMX-TILE in bit 24.
-fn has_instructions() -> bool {
-    const TILES_OF_BF16: u32 = 1 << 22 | 1 << 24;
-    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & TILES_OF_BF16 == TILES_OF_BF16
+/// Whether this process may use tiles with these `products`: the processor has them, the system saves them when it
+/// switches threads, and it grants them to the process. Asks Linux at every call.
+pub(super) fn is_permitted(products: u32) -> bool {
+    let instructions = products | TILE;
+    let has_instructions =
+        __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & instructions == instructions;
+    has_instructions && is_saved() && request()
 }
 
 /// CPUID.1:ECX has OSXSAVE in bit 27: XCR0 can be read. Its bits 17 and 18 are the configuration of tiles and their

@@ -110,7 +110,7 @@ fn is_amd() -> bool {
 /// Tiles, and AVX-512 to pack them. On Linux with glibc only: other systems are not asked for tiles.
 fn has_amx_bf16() -> bool {
     #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
-    let is_permitted = has_avx512_bf16() && super::amx::is_permitted();
+    let is_permitted = has_avx512_bf16() && super::amx::is_permitted(super::amx::BF16);
     #[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
     let is_permitted = false;
     is_permitted

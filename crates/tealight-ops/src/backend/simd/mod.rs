@@ -3,6 +3,9 @@
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 mod amx;
 pub(crate) mod bf16;
+pub(crate) mod int8;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub(crate) mod tiles;
 pub(crate) mod vector;
 
 use std::any::TypeId;

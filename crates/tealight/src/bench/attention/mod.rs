@@ -28,7 +28,8 @@ pub(super) fn run(args: &BenchAttention) -> Result<()> {
     }
     // Fails early if the device is not available.
     args.layer.device.open()?;
-    NumberFormat::for_device(args.layer.precision, args.layer.device).warn_if_replaced();
+    NumberFormat::for_device(args.layer.precision.of_products(), args.layer.device)
+        .warn_if_replaced();
     let is_asked_for = |pass: &Pass| match pass {
         Pass::Forward => true,
         Pass::ForwardAndBackward => args.backward,

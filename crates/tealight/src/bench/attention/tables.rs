@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tealight_model::names::Named;
 use tealight_train::task::table::Table;
 
 use super::measurement::{Cell, Measurement};
@@ -91,7 +90,7 @@ pub(super) fn markdown(args: &BenchAttention, threads: usize, cells: &[Cell]) ->
 /// What was measured, above the tables.
 fn setting(args: &BenchAttention, threads: usize) -> String {
     let Layer { d_model, n_heads, causal, device, precision, .. } = &args.layer;
-    let format = NumberFormat::for_device(*precision, *device).used().name();
+    let format = NumberFormat::for_device(precision.of_products(), *device).used().name();
     let causal = if *causal { ", causal" } else { "" };
     format!(
         "One layer of d_model {d_model} with {n_heads} heads{causal}, one sequence, {format} on {device} ({}). \
@@ -219,7 +218,7 @@ pub(super) fn json(args: &BenchAttention, threads: usize, cells: &[Cell]) -> Val
         "n_heads": n_heads,
         "causal": causal,
         "batch": 1,
-        "dtype": NumberFormat::for_device(*precision, *device).used(),
+        "dtype": NumberFormat::for_device(precision.of_products(), *device).used().name(),
         "device": device.to_string(),
         "threads": threads,
         "measurements": measurements.collect::<Vec<_>>(),

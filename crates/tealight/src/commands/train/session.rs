@@ -45,7 +45,8 @@ impl Training<'_> {
             let (path, what) = (teacher.origin.display(), teacher.description());
             self.log(&format!("the teacher is {what}, {path}"));
         }
-        let format = NumberFormat::for_device(session.config.training.precision, self.args.device);
+        let precision = session.config.training.precision.of_products();
+        let format = NumberFormat::for_device(precision, self.args.device);
         self.log(&describe(&session, self.device, format));
         Ok(session)
     }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use anyhow::{Result, bail};
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
+use tealight_ops::{ProductPrecision, product_precision};
 use tealight_train::pipelines::feature_extraction::FeatureExtraction;
 use tealight_train::pipelines::fill_mask::FillMask;
 use tealight_train::pipelines::forecast::Forecast;
@@ -128,9 +129,13 @@ impl Loaded {
         Ok(opened)
     }
 
-    /// The bytes of its parameters.
+    /// The bytes of its parameters; in int8 also those of the weights of linear maps once more, in a byte each.
     pub(super) fn n_bytes(&self) -> u64 {
-        let bytes = |tensor: &Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
+        let is_int8 = product_precision() == ProductPrecision::Int8;
+        let bytes = |tensor: &Tensor| {
+            let n_copies = usize::from(is_int8 && tensor.rank() == 2);
+            tensor.elem_count() * (tensor.dtype().size_in_bytes() + n_copies)
+        };
         self.model.weights.values().map(bytes).sum::<usize>() as u64
     }
 

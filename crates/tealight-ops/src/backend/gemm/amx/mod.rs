@@ -64,6 +64,7 @@ use pack::pack_strips;
 use super::kernel::{COLUMNS, Kernel, LARGE_TASK, dots};
 use super::panels::pack_panels;
 use super::strip::Strip;
+use crate::backend::simd::tiles::WHOLE;
 use crate::backend::simd::vectorised;
 
 /// Rows of a tile, and pairs of its rows.
@@ -105,25 +106,6 @@ pub(super) static ROUNDED: Kernel<f32> = kernel!(Rounded, 1024, 2 * COLUMNS, 32)
 
 /// Splits operands, for products of f32. For the same processors.
 pub(super) static SPLIT: Kernel<f32> = kernel!(Split, 512, COLUMNS, 128);
-
-/// The operand of LDTILECFG: the shapes of the tiles.
-#[repr(C, align(64))]
-struct Shapes {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    row_bytes: [u16; 16],
-    rows: [u8; 16],
-}
-
-/// All eight tiles have 16 rows of 64 bytes.
-static WHOLE: Shapes = Shapes {
-    palette: 1,
-    start_row: 0,
-    reserved: [0; 14],
-    row_bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
-    rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
-};
 
 /// # Safety
 /// As for [`strip::run`](super::strip::run), on a processor with AMX or in a process that emulates it. A is packed into
