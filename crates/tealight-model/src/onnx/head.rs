@@ -36,9 +36,8 @@ pub(super) fn output(
         return Ok(graph.linear(&at, x)?);
     }
     let scale = if config.scale_output { 1. / (config.d_model as f64).sqrt() } else { 1. };
-    // Transposed by a node, so that the file holds the table once.
-    let table = parameters.at("embedding.token").constant(graph, "weight")?;
-    let logits = graph.matmul(&graph.scale(x, scale), &graph.transpose(&table, [1, 0]));
+    let table = parameters.at("embedding.token");
+    let logits = graph.product_with_rows(&table, &graph.scale(x, scale))?;
     Ok(graph.biased(&at, &logits)?)
 }
 

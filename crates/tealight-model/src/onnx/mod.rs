@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 
 use candle_core::Tensor;
 
-pub use crate::onnx_graph::{OnnxError, OnnxResult, proto};
+pub use crate::onnx_graph::{OnnxError, OnnxResult, Weights, proto};
 
 use crate::config::ModelConfig;
 use crate::models::classifier::ClassifierSpec;
@@ -37,18 +37,29 @@ use pictures::Pictures;
 use transformer::{Backbone, Hidden, Inputs, Positions};
 
 /// Whether a decoder takes and gives the keys and values of all positions, so that a call reads only new tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cache {
     /// Each call reads the whole sequence.
+    #[default]
     Without,
     /// `past_key_values.N.{key, value}` and `present.N.{key, value} (batch, n_kv_heads, positions, head_dim)`. The
     /// first call passes 0 positions. If positions are rows of a table, `position_ids (batch, seq_len)` names them.
     With,
 }
 
-/// The bytes of the file for the model of this `config` with these `parameters`. Of an encoder with `vectors`, the graph
-/// also has the outputs `token_embeddings`, its hidden states, and `sentence_embedding (batch, dim)`, the names of
-/// sentence-transformers.
+/// What a graph contains besides the model.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<'a> {
+    /// Whether a decoder takes and gives keys and values.
+    pub cache: Cache,
+    /// The vectors of texts of an encoder. The graph then also has the outputs `token_embeddings`, the hidden states, and
+    /// `sentence_embedding (batch, dim)`, the names of sentence-transformers.
+    pub vectors: Option<&'a VectorSpec>,
+    /// The format of weights.
+    pub weights: Weights,
+}
+
+/// The bytes of the file for the model of this `config` with these `parameters`.
 ///
 /// # Errors
 /// If this export has no such kind of model; if the settings or parameters are no such model; if ONNX cannot express a
@@ -57,10 +68,10 @@ pub enum Cache {
 pub fn export(
     config: &ModelConfig,
     spec: &ModelSpec,
-    cache: Cache,
-    vectors: Option<&VectorSpec>,
+    options: Options<'_>,
     parameters: &BTreeMap<String, Tensor>,
 ) -> OnnxResult<Vec<u8>> {
+    let Options { cache, vectors, weights } = options;
     lists_every_setting(config);
     check(spec, cache)?;
     if vectors.is_some() && !matches!(spec, ModelSpec::Encoder(_)) {
@@ -69,7 +80,7 @@ pub fn export(
     }
     let parameters =
         Parameters::from_requests(parameters, |vb| spec.request_parameters(config, vb))?;
-    let graph = Graph::default();
+    let graph = Graph::new(weights);
     Writer { graph: &graph, config, spec, cache, vectors, parameters: &parameters }.write()?;
     parameters.check_all_taken()?;
     graph.into_bytes()

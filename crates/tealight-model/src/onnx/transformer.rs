@@ -148,7 +148,7 @@ impl Backbone<'_> {
         let Inputs { ids, token_type_ids, pictures, .. } = inputs;
         let mut x = match pictures {
             Some(pictures) => pictures.tokens(graph, &at, config.d_model)?,
-            None => graph.gather(&at.at("token").constant(graph, "weight")?, ids, 0),
+            None => graph.rows(&at.at("token"), ids)?,
         };
         if scale {
             x = graph.scale(&x, (config.d_model as f64).sqrt());

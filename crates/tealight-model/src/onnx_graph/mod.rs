@@ -11,6 +11,7 @@
 
 mod elementwise;
 mod error;
+mod int8;
 mod parameters;
 mod products;
 pub mod proto;
@@ -27,6 +28,7 @@ use candle_core::{DType, Result, Tensor};
 use prost::Message as _;
 
 pub use error::{OnnxError, OnnxResult};
+pub use int8::Weights;
 pub(crate) use parameters::{Parameters, Scope};
 pub(crate) use sequence::{FORBIDDEN, Lengths, Mask, Sequence};
 
@@ -83,15 +85,22 @@ pub(crate) enum Attribute {
 /// The graph.
 #[derive(Debug, Default)]
 pub struct Graph {
+    weights: Weights,
     nodes: RefCell<Vec<NodeProto>>,
     constants: RefCell<BTreeMap<String, TensorProto>>,
     inputs: RefCell<Vec<ValueInfoProto>>,
     outputs: RefCell<Vec<ValueInfoProto>>,
     n_values: Cell<usize>,
+    /// Bytes, scale and zero point of values that have been rounded, by the names of the values.
+    quantized: RefCell<BTreeMap<Rc<str>, [Value; 3]>>,
 }
 
 /// Inputs, outputs, constants, and the file.
 impl Graph {
+    pub(crate) fn new(weights: Weights) -> Self {
+        Self { weights, ..Self::default() }
+    }
+
     pub(crate) fn input(&self, name: &str, of: Type, shape: &[Axis]) -> Value {
         self.inputs.borrow_mut().push(information(name, of, shape));
         Value(name.into())
@@ -139,8 +148,19 @@ impl Graph {
     }
 
     fn constant(&self, name: String, of: Type, dims: Vec<i64>, raw_data: Vec<u8>) -> Value {
+        self.constant_of(name, of.code(), dims, raw_data)
+    }
+
+    /// A constant of this [element type](data_type).
+    fn constant_of(
+        &self,
+        name: String,
+        data_type: i32,
+        dims: Vec<i64>,
+        raw_data: Vec<u8>,
+    ) -> Value {
         let value = Value(name.as_str().into());
-        let tensor = TensorProto { dims, data_type: of.code(), name: name.clone(), raw_data };
+        let tensor = TensorProto { dims, data_type, name: name.clone(), raw_data };
         self.constants.borrow_mut().entry(name).or_insert(tensor);
         value
     }

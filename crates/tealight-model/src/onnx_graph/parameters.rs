@@ -80,7 +80,7 @@ impl<'a> Scope<'a> {
         &self.prefix
     }
 
-    fn name(&self, name: impl Display) -> String {
+    pub(super) fn name(&self, name: impl Display) -> String {
         if self.prefix.is_empty() { name.to_string() } else { format!("{}.{name}", self.prefix) }
     }
 

@@ -36,9 +36,7 @@ impl Graph {
 
     /// x Wᵀ (+ b) with `weight (out, in)` and `bias (out)` of `at`, if there is one: `(.., in)` → `(.., out)`
     pub(crate) fn linear(&self, at: &Scope<'_>, x: &Value) -> Result<Value> {
-        // Transposed here and not by a node: matrix products read rows of the second factor.
-        let weight = at.derived(self, "weight.transposed", &at.tensor("weight")?.t()?)?;
-        self.biased(at, &self.matmul(x, &weight))
+        self.biased(at, &self.product(at, x)?)
     }
 
     /// x + b, if there is a bias.

@@ -102,6 +102,7 @@ pub struct TensorProto {
 /// The element types of tensors.
 pub mod data_type {
     pub const FLOAT: i32 = 1;
+    pub const INT8: i32 = 3;
     pub const INT64: i32 = 7;
 }
 

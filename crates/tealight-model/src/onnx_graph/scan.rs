@@ -12,9 +12,12 @@ impl Graph {
         step: impl FnOnce([Value; S], [Value; N]) -> ([Value; S], Value),
     ) -> Value {
         let outer = self.nodes.take();
+        let quantized = self.quantized.take();
         let states_in = [(); S].map(|()| Value(self.fresh("state").into()));
         let slices = [(); N].map(|()| Value(self.fresh("slice").into()));
         let (states_out, output) = step(states_in.clone(), slices.clone());
+        // What the body has rounded is known in the body alone.
+        self.quantized.replace(quantized);
         let body = GraphProto {
             node: self.nodes.replace(outer),
             name: self.fresh("step"),

@@ -52,6 +52,7 @@ fn run_graph(graph: &GraphProto, mut values: Values) -> Values {
         let outputs = match node.op_type.as_str() {
             "Scan" => scan(node, &inputs, &values),
             "TopK" => top_k(&inputs),
+            "DynamicQuantizeLinear" => quantized(inputs[0]),
             _ => vec![operator(node, &inputs)],
         };
         assert_eq!(node.output.len(), outputs.len(), "{}", node.name);
@@ -75,6 +76,9 @@ fn constant(x: &TensorProto) -> Array {
             let (values, rest) = x.raw_data.as_chunks::<8>();
             assert!(rest.is_empty(), "{}", x.name);
             Array::integers(&shape, values.iter().map(|&x| i64::from_le_bytes(x)))
+        }
+        data_type::INT8 => {
+            Array::integers(&shape, x.raw_data.iter().map(|&x| i64::from(x.cast_signed())))
         }
         other => panic!("{} has type {other}", x.name),
     }
@@ -111,6 +115,11 @@ fn operator(node: &NodeProto, inputs: &[&Array]) -> Array {
             Array { is_integer, ..(*x).clone() }
         }
         ("MatMul", [a, b]) => matmul(a, b),
+        ("MatMulInteger", [a, b, zero]) => {
+            let zero = zero.data[0];
+            let sums = matmul(&a.map(|x| x - zero), b);
+            Array { is_integer: true, ..sums }
+        }
         ("Softmax", [x]) => x.lines(x.axis(int(node, "axis")), softmax),
         ("ReduceSum", [x, axes]) => reduce(x, &axes.ints(), |line| line.iter().sum()),
         ("ReduceMean", [x]) => {
@@ -305,6 +314,17 @@ fn top_k(inputs: &[&Array]) -> Vec<Array> {
         x.at(&source)
     });
     vec![values, Array { is_integer: true, ..places }]
+}
+
+/// Bytes, scale and zero point.
+fn quantized(x: &Array) -> Vec<Array> {
+    let low = x.data.iter().fold(0., |a: f64, b| a.min(*b));
+    let high = x.data.iter().fold(0., |a: f64, b| a.max(*b));
+    let scale = if low == high { 1. } else { (high - low) / 255. };
+    let zero = (-low / scale).round_ties_even().clamp(0., 255.);
+    let bytes = x.map(|x| ((x / scale).round_ties_even() + zero).clamp(0., 255.));
+    let [scale, zero] = [scale, zero].map(|x| Array::new(&[], vec![x]));
+    vec![Array { is_integer: true, ..bytes }, scale, Array { is_integer: true, ..zero }]
 }
 
 fn matmul(a: &Array, b: &Array) -> Array {

@@ -25,7 +25,7 @@ use prost::Message as _;
 use serde_json::{Value, json};
 use tealight_model::models::pooling::{DenseActivation, DenseMap, Normalize, Pooling, VectorSpec};
 use tealight_model::onnx::proto::{Dimension, GraphProto, ModelProto};
-use tealight_model::onnx::{Cache, OnnxError, OnnxResult, export};
+use tealight_model::onnx::{Cache, OnnxError, OnnxResult, Options, Weights, export};
 
 use array::Array;
 use cases::{Call, Case, MAX_SEQ_LEN, Task};
@@ -39,7 +39,11 @@ const STEPS: [usize; 4] = [4, 1, 3, 2];
 const TOLERANCE: f64 = 1e-4;
 
 fn written(case: &Case, cache: Cache) -> OnnxResult<Vec<u8>> {
-    export(&case.config, &case.spec(), cache, None, &case.parameters)
+    export(&case.config, &case.spec(), Options { cache, ..Options::default() }, &case.parameters)
+}
+
+fn pooled(vectors: &VectorSpec) -> Options<'_> {
+    Options { vectors: Some(vectors), ..Options::default() }
 }
 
 fn decoded(bytes: &[u8]) -> ModelProto {
@@ -218,6 +222,32 @@ fn a_text_padded_on_the_left_gives_what_it_gives_alone() -> std::result::Result<
 /// The poolings of a vector, the function of a linear map behind them, the normalisation, and the length.
 type VectorCase = (Vec<Pooling>, Option<(DenseActivation, fn(f64) -> f64)>, Normalize, usize);
 
+/// Rounding changes every model a little, and none by much.
+#[test]
+fn graphs_in_int8_are_near_those_in_f32() -> std::result::Result<(), Box<dyn Error>> {
+    for case in cases::cases()? {
+        let options = Options { weights: Weights::Int8, ..Options::default() };
+        let bytes = match export(&case.config, &case.spec(), options, &case.parameters) {
+            Err(OnnxError::Unsupported { .. }) => continue,
+            written => written?,
+        };
+        let (rounded, exact) = (decoded(&bytes), decoded(&written(&case, Cache::Without)?));
+        check_names(rounded.graph.as_ref().ok_or("a graph")?, &mut BTreeSet::new());
+        let call = case.call(3, case.config.required_len().unwrap_or(5))?;
+        let [rounded, exact] = [rounded, exact].map(|model| {
+            let mut outputs = run(&model, &inputs(&call)?);
+            let output = outputs.remove(output_name(case.task)).expect("the output");
+            without_padding(output, &call)
+        });
+        let (rounded, exact) = (rounded?, exact?);
+        let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+        let off = norm(&mut rounded.data.iter().zip(&exact.data).map(|(a, b)| a - b));
+        let off = off / norm(&mut exact.data.iter().copied());
+        assert!(off > 0. && off < 0.2, "{}: off by {off}", case.name);
+    }
+    Ok(())
+}
+
 /// Every step from hidden states to vectors, each compared with its formula on the graph's own hidden states.
 #[test]
 fn the_vectors_of_texts_are_those_of_the_formulas() -> std::result::Result<(), Box<dyn Error>> {
@@ -246,8 +276,8 @@ fn the_vectors_of_texts_are_those_of_the_formulas() -> std::result::Result<(), B
     for (poolings, dense, normalize, dim) in specs {
         let maps = dense.iter().map(|(activation, _)| map(*activation)).collect();
         let spec = VectorSpec { poolings: poolings.clone(), dense: maps, normalize, dim };
-        let (parameters, none) = (&case.parameters, Cache::Without);
-        let bytes = export(&case.config, &case.spec(), none, Some(&spec), parameters)?;
+        let parameters = &case.parameters;
+        let bytes = export(&case.config, &case.spec(), pooled(&spec), parameters)?;
         let model = decoded(&bytes);
         check_names(model.graph.as_ref().ok_or("a graph")?, &mut BTreeSet::new());
         let call = case.call(3, 5)?;
@@ -309,7 +339,7 @@ fn only_an_encoder_gives_vectors() -> std::result::Result<(), Box<dyn Error>> {
         dim: case.config.d_model,
     };
     let (config, parameters) = (&case.config, &case.parameters);
-    let error = export(config, &case.spec(), Cache::Without, Some(&spec), parameters).unwrap_err();
+    let error = export(config, &case.spec(), pooled(&spec), parameters).unwrap_err();
     assert!(error.to_string().contains("only the hidden states of an encoder"), "{error}");
     let case = cases.iter().find(|case| case.name == "bert_encoder").ok_or("no encoder")?;
     let width = case.config.d_model;
@@ -324,7 +354,7 @@ fn only_an_encoder_gives_vectors() -> std::result::Result<(), Box<dyn Error>> {
         (VectorSpec { dense: vec![map], dim: 2, ..spec }, "a linear map reads vectors of"),
     ] {
         let (config, parameters) = (&case.config, &case.parameters);
-        let error = export(config, &case.spec(), Cache::Without, Some(&wrong), parameters);
+        let error = export(config, &case.spec(), pooled(&wrong), parameters);
         let error = error.unwrap_err().to_string();
         assert!(error.contains(rule), "{error}");
     }

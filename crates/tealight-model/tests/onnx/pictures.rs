@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tealight_model::models::image_classifier::{ImageClassifier, ImageClassifierSpec};
 use tealight_model::models::read_out::ReadOut;
 use tealight_model::onnx::proto::Dimension;
-use tealight_model::onnx::{Cache, export};
+use tealight_model::onnx::{Options, export};
 use tealight_model::params::without_gradients;
 use tealight_model::patches::PictureSize;
 use tealight_model::position::PositionConfig;
@@ -98,7 +98,7 @@ impl Case {
 
     fn written(&self) -> std::result::Result<Vec<u8>, Box<dyn Error>> {
         let spec = ModelSpec::ImageClassifier(self.spec);
-        Ok(export(&self.config, &spec, Cache::Without, None, &self.parameters)?)
+        Ok(export(&self.config, &spec, Options::default(), &self.parameters)?)
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use tealight_model::hf::{self, Expressed};
-use tealight_model::onnx::{self, Cache};
+use tealight_model::onnx::{self, Cache, Options, Weights};
 use tealight_model::{ModelSpec, SpecRecord};
 
 use crate::config::RunConfig;
@@ -42,14 +42,30 @@ pub enum Format {
         cache: Cache,
         /// Whether the graph of an encoder also gives the vectors of texts.
         pooled: bool,
+        /// The format of weights. The graph is in `onnx/model_quantized.onnx` if it is int8.
+        weights: Weights,
     },
 }
 
-/// The graph, where Optimum and transformers.js look for it.
-const ONNX_MODEL: &str = "onnx/model.onnx";
-/// A command that loads the graph.
-const LOAD_ONNX: &str =
-    "python -c 'import onnxruntime; onnxruntime.InferenceSession(\"onnx/model.onnx\")'";
+/// The file of the graph, where Optimum and transformers.js look for it, and a command that loads it.
+fn onnx_model(weights: Weights) -> (&'static str, &'static str) {
+    macro_rules! file {
+        ($file:literal) => {
+            (
+                $file,
+                concat!(
+                    "python -c 'import onnxruntime; onnxruntime.InferenceSession(\"",
+                    $file,
+                    "\")'"
+                ),
+            )
+        };
+    }
+    match weights {
+        Weights::F32 => file!("onnx/model.onnx"),
+        Weights::Int8 => file!("onnx/model_quantized.onnx"),
+    }
+}
 
 /// The class of `transformers` for the model that a run with this configuration trains. `sizes` and `rows` are those of
 /// its task.
@@ -114,9 +130,12 @@ impl TrainedModel {
     /// If `to` exists and is not empty, among others: no file is overwritten.
     pub fn export(&self, to: &Path, format: &Format, provenance: &Provenance) -> Result<()> {
         let (loaded_by, reason, mut files) = match format {
-            Format::Onnx { expressed, cache, pooled } => {
+            Format::Onnx { expressed, cache, pooled, weights } => {
                 let reason = expressed.as_ref().err().map(String::as_str);
-                ("onnx", reason, self.onnx_files(expressed.as_deref().ok(), *cache, *pooled)?)
+                let vectors = if *pooled { Some(self.vector_spec()?) } else { None };
+                let options =
+                    Options { cache: *cache, vectors: vectors.as_ref(), weights: *weights };
+                ("onnx", reason, self.onnx_files(expressed.as_deref().ok(), options)?)
             }
             Format::HuggingFace(expressed) => {
                 let tokenizer = self.readers.tokenizer.as_ref();
@@ -153,7 +172,7 @@ impl TrainedModel {
             },
             loaded_by: if is_sentence { card::SENTENCE_TRANSFORMERS } else { loaded_by },
             command: match format {
-                Format::Onnx { .. } => LOAD_ONNX,
+                Format::Onnx { weights, .. } => onnx_model(*weights).1,
                 _ => pipelines::command(self),
             },
             reason,
@@ -167,8 +186,7 @@ impl TrainedModel {
     fn onnx_files(
         &self,
         expressed: Option<&Expressed>,
-        cache: Cache,
-        pooled: bool,
+        options: Options<'_>,
     ) -> Result<Vec<(String, Vec<u8>)>> {
         let spec = self.portable_spec().ok_or_else(|| {
             let rule = format!(
@@ -177,9 +195,8 @@ impl TrainedModel {
             );
             Error::unusable(&self.config_file, &rule)
         })?;
-        let vectors = if pooled { Some(self.vector_spec()?) } else { None };
         let (config, weights) = (&self.config, self.encoder_weights());
-        let graph = onnx::export(config, spec, cache, vectors.as_ref(), &weights);
+        let graph = onnx::export(config, spec, options, &weights);
         let graph = graph.map_err(|error| Error::unusable(&self.config_file, &error))?;
         let mut files = match (expressed, &self.readers.tokenizer) {
             (Some(expressed), tokenizer) => folder::description(expressed, tokenizer.as_ref())?,
@@ -191,7 +208,7 @@ impl TrainedModel {
         };
         let labels = self.readers.labels.as_ref().map(Labels::file).transpose()?;
         files.extend(labels.map(|(name, bytes)| (name.to_owned(), bytes)));
-        files.push((ONNX_MODEL.to_owned(), graph));
+        files.push((onnx_model(options.weights).0.to_owned(), graph));
         Ok(files)
     }
 

@@ -91,8 +91,18 @@ pub(crate) struct Export {
     /// model says
     #[arg(long)]
     pub(crate) pooled: bool,
+    /// With `--format onnx`: round weights to integers of 8 bits, and write `onnx/model_quantized.onnx`
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) quantize: Option<Quantization>,
     #[command(flatten)]
     pub(crate) card: CardFields,
+}
+
+/// The format of the weights of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Quantization {
+    /// Linear maps on integers of 8 bits: a scale for each output of a weight, inputs as they come
+    Int8,
 }
 
 /// What the model card of an exported folder says in addition to what the run records.

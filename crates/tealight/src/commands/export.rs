@@ -3,14 +3,14 @@
 use anyhow::{Result, bail};
 use serde_json::Value;
 use tealight_model::hf::Expressed;
-use tealight_model::onnx::Cache;
+use tealight_model::onnx::{Cache, Weights};
 use tealight_train::export::Format;
 use tealight_train::export::card::{Data, Provenance};
 use tealight_train::run::{Manifest, RunDirectory, Selection};
 use tealight_train::storage::files::read_text;
 use tealight_train::trained::TrainedModel;
 
-use crate::args::checkpoint::{CardFields, Export, ExportFormat};
+use crate::args::checkpoint::{CardFields, Export, ExportFormat, Quantization};
 use crate::runs::config::LoadedConfig;
 use crate::runs::load::log_notes;
 use crate::runs::summary::Summary;
@@ -31,6 +31,14 @@ pub(crate) fn run(args: &Export) -> Result<()> {
             bail!("`--pooled` needs `--format onnx`")
         };
         *pooled = true;
+    }
+    if let Some(quantization) = args.quantize {
+        let Format::Onnx { weights, .. } = &mut format else {
+            bail!("`--quantize` needs `--format onnx`")
+        };
+        *weights = match quantization {
+            Quantization::Int8 => Weights::Int8,
+        };
     }
     if let Err(reason) = model.sentence_settings() {
         log(&format!("exporting without the files of sentence-transformers: {reason}"));
@@ -57,6 +65,7 @@ pub(super) fn format(
                 expressed: expressed.map(Box::new),
                 cache: Cache::Without,
                 pooled: false,
+                weights: Weights::F32,
             })
         }
         (_, Ok(expressed)) => {

@@ -335,6 +335,21 @@ fn a_graph_of_onnx_is_written_with_its_configuration_and_tokenizer() -> Result {
 }
 
 #[test]
+fn a_graph_in_int8_is_smaller_and_has_another_name() -> Result {
+    let folder = Folder::new()?;
+    let bert = golden_model("bert");
+    let to = |folder: &'static str| ["export", &bert, "--format", "onnx", "--to", folder];
+    folder.succeed(&to("f32"))?;
+    folder.succeed(&[&to("int8")[..], &["--quantize", "int8"]].concat())?;
+    let size = |path: &str| -> Result<u64> { Ok(folder.path(path).metadata()?.len()) };
+    let (exact, rounded) = (size("f32/onnx/model.onnx")?, size("int8/onnx/model_quantized.onnx")?);
+    assert!(rounded < exact * 2 / 3, "{rounded} and {exact} bytes");
+    assert!(!folder.path("int8/onnx/model.onnx").exists());
+    assert!(folder.read("int8/README.md")?.contains("onnx/model_quantized.onnx"));
+    Ok(())
+}
+
+#[test]
 fn what_no_graph_is_written_for_is_named() -> Result {
     let folder = Folder::new()?;
     let refuse = |model: &str, options: &[&str], parts: &[&str]| -> Result {
@@ -351,7 +366,9 @@ fn what_no_graph_is_written_for_is_named() -> Result {
     refuse("gpt2", &["--cache"], &["`--cache` needs `--format onnx`"])?;
     let pooled = ["--format", "onnx", "--pooled"];
     refuse("gpt2", &pooled, &["config.json", "only the hidden states of an encoder are pooled"])?;
-    refuse("bert", &["--pooled"], &["`--pooled` needs `--format onnx`"])
+    refuse("bert", &["--pooled"], &["`--pooled` needs `--format onnx`"])?;
+    refuse("bert", &["--quantize", "int8"], &["`--quantize` needs `--format onnx`"])?;
+    refuse("bert", &["--format", "onnx", "--quantize", "int4"], &["'int4'", "int8"])
 }
 
 /// AFT has no class in transformers, and no keys and values to keep.
