@@ -11,6 +11,10 @@ pub(super) const COLUMNS: usize = 2 * PANEL;
 /// Rows of a block of results.
 pub(super) const HEIGHT: usize = 32;
 
+/// A row of x whose scale is below this, or an output of the weight whose largest element is, counts as zeros, because the
+/// inverse of its scale might be infinite.
+pub(super) const LEAST: f32 = 1e-30;
+
 /// The integer nearest to x, halves to even, for |x| below 2²². Vectors have no conversion that saturates, as `as` does.
 #[inline(always)]
 pub(super) fn nearest(x: f32) -> i32 {

@@ -8,8 +8,8 @@
 //! y_ij = r_i s_j (Σ_k q_ik w_jk − z_i Σ_k w_jk) + b_j
 //! ```
 //!
-//! Halves are rounded to even. An output of the weight, or a row of x, with a range below 10⁻³⁰ counts as zeros and has the
-//! scale 1. Weights are rounded once. Rows of x are rounded as they come, as the operator `DynamicQuantizeLinear` of ONNX
+//! Halves are rounded to even. A row of x whose scale is below 10⁻³⁰, or an output of the weight whose largest element is,
+//! counts as zeros and has the scale 1. Weights are rounded once. Rows of x are rounded as they come, as the operator `DynamicQuantizeLinear` of ONNX
 //! rounds a tensor, but each row alone, so that it does not depend on the others of its batch (Jacob et al. 2018,
 //! <https://arxiv.org/abs/1712.05877>, eqs. (1) to (4), with a zero point for x only).
 //!

@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable, cast_slice_mut};
 
-use super::bytes::{DEPTH, HEIGHT, nearest, zero_if_finite};
+use super::bytes::{DEPTH, HEIGHT, LEAST, nearest, zero_if_finite};
 use crate::backend::parallel::{max, min, run};
 
 /// The bytes of a row of a tile of AMX.
@@ -80,8 +80,6 @@ impl Rows {
 /// The scale is NaN if an element is not finite.
 #[inline(always)]
 fn scale_of(x: &[f32]) -> Scale {
-    /// In a smaller range all elements count as 0, and the inverse of the scale is finite.
-    const LEAST: f32 = 1e-30;
     let (low, high) = (min(x).min(0.), max(x).max(0.));
     // The range itself may exceed the largest number.
     let scale = high / 255. - low / 255.;

@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Result, Tensor};
 
-use super::bytes::{COLUMNS, DEPTH, PANEL, nearest, zero_if_finite};
+use super::bytes::{COLUMNS, DEPTH, LEAST, PANEL, nearest, zero_if_finite};
 use crate::backend::buffer::View;
 use crate::backend::parallel::{max, min, run};
 
@@ -118,7 +118,7 @@ impl Weight {
 #[inline(always)]
 fn scale_of(row: &[f32]) -> f32 {
     let largest = max(row).max(-min(row));
-    let scale = if largest < 1e-30 { 1. } else { largest / 127. };
+    let scale = if largest < LEAST { 1. } else { largest / 127. };
     scale + zero_if_finite(row)
 }
 
