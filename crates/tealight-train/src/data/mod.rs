@@ -8,6 +8,7 @@ pub mod images;
 pub(crate) mod json_line;
 mod order;
 mod padding;
+pub mod panics;
 pub(crate) mod paraphrases;
 mod permutation;
 pub(crate) mod progress;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tealight_train::config::{ConfigError, ConfigSource, reference};
-use tealight_train::text::tokenizer;
+use tealight_train::data::panics;
 
 use super::escape::{visible, visible_in_color};
 use super::style::is_coloured;
@@ -46,11 +46,11 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Prints no message of a panic that becomes an error: the tokenizers crate panics on some files.
+/// Prints no message of a panic that becomes an error: some libraries panic on some files.
 pub(crate) fn hide_caught_panics() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
-        if !tokenizer::catches_panics() {
+        if !panics::are_caught() {
             print(panic);
         }
     }));

@@ -13,6 +13,7 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 
 use super::orientation::{applied, of_exif};
 use super::picture::{Picture, PictureSize, n_bytes};
+use crate::data::panics;
 
 /// The most pixels of a picture. A few hundred bytes can claim to be a picture that no memory holds.
 const MAX_PIXELS: usize = 1 << 26;
@@ -79,20 +80,20 @@ fn without_alpha<const N: usize, const M: usize>(mut pixels: Vec<u8>) -> Vec<u8>
 }
 
 fn jpeg(bytes: &[u8]) -> Result<Picture, String> {
-    let message = |error: zune_jpeg::errors::DecodeErrors| error.to_string();
     if !ends(bytes) {
         return Err("it has no end: it was cut off".to_owned());
     }
     // Strict: data that are damaged are an error, and not a picture with a grey part.
     let options = DecoderOptions::default().set_strict_mode(true);
     let mut decoder = JpegDecoder::new_with_options(Cursor::new(bytes), options);
-    decoder.decode_headers().map_err(message)?;
+    // It computes without checks for overflow in a release, and panics with them.
+    panics::caught("zune-jpeg", || decoder.decode_headers())?;
     let is_grey = decoder.input_colorspace() == Some(ColorSpace::Luma);
     let colour = if is_grey { ColorSpace::Luma } else { ColorSpace::RGB };
     decoder.set_options(options.jpeg_set_out_colorspace(colour));
     let (width, height) = decoder.dimensions().ok_or("it has no size")?;
     check_size(height, width)?;
-    let pixels = decoder.decode().map_err(message)?;
+    let pixels = panics::caught("zune-jpeg", || decoder.decode())?;
     let orientation = decoder.exif().map_or(1, |exif| of_exif(exif));
     let size = PictureSize { height, width, channels: if is_grey { 1 } else { 3 } };
     if pixels.len() != n_bytes(size) {

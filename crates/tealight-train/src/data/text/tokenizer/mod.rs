@@ -19,9 +19,7 @@ mod train;
 mod truncated;
 mod unknown;
 
-use std::cell::Cell;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,7 +27,8 @@ use rayon::prelude::*;
 use tokenizers::{ModelWrapper, PostProcessor as _, TruncationParams, truncate_encodings};
 
 use crate::data::fingerprint::fnv_1a;
-use crate::error::{Error, Result, panic_message};
+use crate::data::panics;
+use crate::error::{Error, Result};
 use crate::storage::files::{self, replace};
 
 pub use self::config::{
@@ -310,30 +309,10 @@ impl Tokenizer {
     }
 }
 
-thread_local! {
-    /// How many calls of [`catch_panic`] this thread is in.
-    static CATCHING: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Whether this thread calls the `tokenizers` crate now, whose panics become errors: a panic hook need not print their
-/// message.
-pub fn catches_panics() -> bool {
-    CATCHING.get() > 0
-}
-
 /// Turns a panic of the `tokenizers` crate into an error: it panics on some invalid files, such as a
 /// `Precompiled` normalizer with a broken table.
 fn catch_panic<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
-    CATCHING.set(CATCHING.get() + 1);
-    let result = catch_unwind(AssertUnwindSafe(work));
-    CATCHING.set(CATCHING.get() - 1);
-    match result {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(panic) => {
-            let message = panic_message(&*panic).map_or(String::new(), |text| format!(": {text}"));
-            Err(format!("it makes the tokenizers library panic{message}"))
-        }
-    }
+    panics::caught("tokenizers", work)
 }
 
 fn failure(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
