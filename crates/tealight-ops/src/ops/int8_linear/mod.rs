@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Halves are rounded to even. A row of x whose scale is below 10⁻³⁰, or an output of the weight whose largest element is,
-//! counts as zeros and has the scale 1. Weights are rounded once. Rows of x are rounded as they come, as the operator `DynamicQuantizeLinear` of ONNX
-//! rounds a tensor, but each row alone, so that it does not depend on the others of its batch (Jacob et al. 2018,
-//! <https://arxiv.org/abs/1712.05877>, eqs. (1) to (4), with a zero point for x only).
+//! counts as zeros and has the scale 1. Weights are rounded once. Rows of x are rounded as they come, as the operator
+//! `DynamicQuantizeLinear` of ONNX rounds a tensor, but each row alone, so that it does not depend on the others of its
+//! batch (Jacob et al. 2018, <https://arxiv.org/abs/1712.05877>, eqs. (1) to (4), with a zero point for x only).
 //!
 //! The sums are exact in 32 bits. The maps are therefore equal on all instruction sets and for any number of threads; an
 //! activation behind them may differ in the last digits between instruction sets. A number that is not finite makes its row,

@@ -309,8 +309,8 @@ impl Tokenizer {
     }
 }
 
-/// Turns a panic of the `tokenizers` crate into an error: it panics on some invalid files, such as a
-/// `Precompiled` normalizer with a broken table.
+/// A call of the `tokenizers` crate: it panics on some invalid files, such as a `Precompiled` normalizer with a broken
+/// table, which becomes an error.
 fn catch_panic<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
     panics::caught("tokenizers", work)
 }
