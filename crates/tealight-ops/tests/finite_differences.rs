@@ -278,7 +278,12 @@ fn scans_have_their_gradients() -> Result<()> {
     check("retention", &|x| retention(&x[0], &x[1], &x[2], &decay, Some(&mask)), &operands)?;
     let operands =
         [random(0, &[2, 5, 3])?, random(1, &[2, 5, 3])?, random(2, &[3])?, random(3, &[3])?];
-    check("wkv", &|x| wkv(&x[0], &x[1], &x[2], &x[3], Some(&mask)), &operands)
+    let segments = Tensor::new(&[[0_u32, 0, 0, 1, 1], [0, 1, 1, 0, 0]], device())?;
+    for segments in [None, Some(&segments)] {
+        let op: Op = &|x| wkv(&x[0], &x[1], &x[2], &x[3], Some(&mask), segments);
+        check("wkv", op, &operands)?;
+    }
+    Ok(())
 }
 
 #[test]

@@ -111,15 +111,18 @@ fn retention_agrees() -> Result<()> {
 fn wkv_agrees() -> Result<()> {
     for (dtype, tolerance) in TOLERANCES {
         for [batch, len, d_model] in [[1, 1, 1], [2, 5, 7], [3, 67, 19], [2, 31, 101]] {
+            let documents = segments(batch, len)?;
             for mask in paddings(batch, len)? {
-                let mask = mask.as_ref();
-                assert_agree(
-                    "wkv",
-                    &|x| wkv(&x[0], &x[1], &x[2], &x[3], mask),
-                    &|x| wkv::reference::wkv(&x[0], &x[1], &x[2], &x[3], mask),
-                    &wkv_operands(batch, len, d_model, dtype)?,
-                    tolerance,
-                )?;
+                for segments in [None, Some(&documents)] {
+                    let tokens = Tokens { key_padding_mask: mask.as_ref(), segments };
+                    assert_agree(
+                        "wkv",
+                        &|x| wkv(&x[0], &x[1], &x[2], &x[3], mask.as_ref(), segments),
+                        &|x| wkv::reference::wkv(&x[0], &x[1], &x[2], &x[3], tokens),
+                        &wkv_operands(batch, len, d_model, dtype)?,
+                        tolerance,
+                    )?;
+                }
             }
         }
     }
@@ -201,7 +204,7 @@ fn with_every_operation(dtype: DType, check: impl Fn(Case) -> Result<()>) -> Res
     ))?;
     check(("retention", &|x| retention(&x[0], &x[1], &x[2], &decay, None), operands))?;
     let operands = wkv_operands(2, 5, 11, dtype)?.to_vec();
-    check(("wkv", &|x| wkv(&x[0], &x[1], &x[2], &x[3], None), operands))
+    check(("wkv", &|x| wkv(&x[0], &x[1], &x[2], &x[3], None, None), operands))
 }
 
 #[test]
@@ -306,7 +309,7 @@ fn a_padded_key_takes_no_part_but_time_passes() -> Result<()> {
     let rate = Tensor::new(&[2_f64.ln()], device())?;
     let (key, value) = (column([0., f64::NAN, 0.])?, column([3., f64::NAN, 0.])?);
     // Two positions later, the first key has decayed once (i − 1 − j = 1): 3·½ / (½ + 2).
-    let y = wkv(&key, &value, &rate, &rate, Some(&mask))?;
+    let y = wkv(&key, &value, &rate, &rate, Some(&mask), None)?;
     assert_eq!(values(&y)?, [3., 3., 1.5 / 2.5]);
 
     let (key, value) = (column([1., f64::NAN, 1.])?, column([4., f64::NAN, 0.5])?);
@@ -326,7 +329,7 @@ fn results_do_not_depend_on_the_number_of_threads() -> Result<()> {
             (&|x| linear_attention(&x[0], &x[1], &x[2], Reach::Past, None), &operands),
             (&|x| linear_attention(&x[0], &x[1], &x[2], Reach::Everything, None), &operands),
             (&|x| retention(&x[0], &x[1], &x[2], &decay, None), &operands),
-            (&|x| wkv(&x[0], &x[1], &x[2], &x[3], None), &channels),
+            (&|x| wkv(&x[0], &x[1], &x[2], &x[3], None, None), &channels),
         ];
         let mut results = Vec::new();
         for (op, operands) in cases {
@@ -365,7 +368,7 @@ fn nothing_to_read_and_nothing_that_reads() -> Result<()> {
             let y = linear_attention(&query, &query, &value, Reach::Past, mask)?;
             assert_eq!(y.dims(), value.dims());
             assert_eq!(retention(&query, &query, &value, &decays(3), mask)?.dims(), value.dims());
-            assert_eq!(wkv(&key, &key, &rate, &rate, mask)?.dims(), key.dims());
+            assert_eq!(wkv(&key, &key, &rate, &rate, mask, None)?.dims(), key.dims());
         }
     }
     Ok(())
@@ -384,7 +387,8 @@ fn a_mask_of_another_shape_is_refused_in_every_dtype() -> Result<()> {
             }
             assert!(retention(&query, &key, &value, &decays(3), mask).is_err(), "{dtype:?}");
             let [key, value, decay, bonus] = wkv_operands(2, 5, 11, dtype)?;
-            assert!(wkv(&key, &value, &decay, &bonus, mask).is_err(), "{dtype:?}");
+            assert!(wkv(&key, &value, &decay, &bonus, mask, None).is_err(), "{dtype:?}");
+            assert!(wkv(&key, &value, &decay, &bonus, None, mask).is_err(), "{dtype:?}");
         }
     }
     Ok(())
@@ -404,7 +408,7 @@ fn shapes_that_do_not_match_are_refused() -> Result<()> {
         assert!(retention(&query, &query, &value, &decay, None).is_err(), "{decay:?}");
     }
     let [key, value, decay, bonus] = wkv_operands(2, 5, 11, DType::F32)?;
-    assert!(wkv(&key, &value.i((.., ..3))?, &decay, &bonus, None).is_err());
-    assert!(wkv(&key, &value, &decay.narrow(0, 0, 7)?, &bonus, None).is_err());
+    assert!(wkv(&key, &value.i((.., ..3))?, &decay, &bonus, None, None).is_err());
+    assert!(wkv(&key, &value, &decay.narrow(0, 0, 7)?, &bonus, None, None).is_err());
     Ok(())
 }

@@ -22,18 +22,21 @@
 //! rotates, with θᵢ = 10000^(−i/(head_dim/2 − 1)).)
 //!
 //! Score biases are refused, as there is no softmax. Dropout acts on the gated context. Padding is moved behind the
-//! tokens, so that S does not decay there.
+//! tokens, so that S does not decay there. S begins anew at each packed document.
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
+use tealight_ops::Tokens;
 use tealight_ops::activation::Function;
 use tealight_ops::gate::gated;
+use tealight_ops::gated_delta_rule::{Erase, Operands, gated_delta_rule};
 use tealight_ops::norm::layer_norm;
 use tealight_ops::retention::{self, retention};
 
 use super::decoding::refuse_score_bias;
 use super::onnx::{Layer, Output, heads};
 use super::projection::{self, Heads, Projection, merge_heads};
+use super::recurrent::wide_dtype;
 use super::short_convolution::Before;
 use super::state::State;
 use super::tokens_first::TokensFirst;
@@ -62,7 +65,6 @@ impl AttentionKind for Config {
     fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
         spec.require_causal("retention", "its state sums over earlier positions")?;
         spec.refuse_score_bias("retention", "it has no softmax")?;
-        spec.refuse_segments("retention", "its state is carried from one document to the next")?;
         Ok(Box::new(Retention {
             projection: Projection::build(spec, vb, Heads::default())?,
             gate: spec.linear("gate", spec.d_heads(), vb)?,
@@ -137,17 +139,12 @@ struct Retention {
 
 impl Attention for Retention {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let padding = input.mask.padding_only()?;
+        let tokens = input.mask.tokens()?;
         let qkv = self.rotated(self.projection.project(input)?, 0)?; // (batch, n_heads, len, head_dim)
-        let retained = |[query, key, value]: &[Tensor; 3], padding| {
-            retention(query, key, value, &self.gamma, padding)
-        };
-        let context = match TokensFirst::of(padding)? {
-            None => retained(&qkv, padding)?,
-            Some(order) => {
-                let [query, key, value] = qkv.each_ref().map(|x| order.apply_to_heads(x));
-                order.undo_in_heads(&retained(&[query?, key?, value?], Some(order.padding()))?)?
-            }
+        let context = if tokens.segments.is_some() {
+            self.retained_apart(&qkv, tokens)?
+        } else {
+            self.retained(&qkv, tokens)?
         };
         let context = self.dropout.forward(&self.gated(input.x, &context)?, input.mode)?;
         self.output.forward(&context)
@@ -155,18 +152,22 @@ impl Attention for Retention {
 
     /// Q Kᵀ ⊙ D, without GroupNorm.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let padding = input.mask.padding_only()?;
+        let tokens = input.mask.tokens()?;
         let [query, key, _value] = self.rotated(self.projection.project(input)?, 0)?;
         let weights = |query: &Tensor, key: &Tensor, padding| {
             retention::reference::weights(query, key, &self.gamma, padding)
         };
-        match TokensFirst::of(padding)? {
-            None => weights(&query, &key, padding),
+        let weights = match TokensFirst::of(tokens)? {
+            None => weights(&query, &key, tokens.key_padding_mask)?,
             Some(order) => {
                 let [query, key] = [query, key].map(|x| order.apply_to_heads(&x));
-                order.undo_in_maps(&weights(&query?, &key?, Some(order.padding()))?)
+                order.undo_in_maps(&weights(&query?, &key?, order.tokens().key_padding_mask)?)?
             }
-        }
+        };
+        let Some(documents) = tokens.numbers()? else { return Ok(weights) };
+        let is_other = documents.unsqueeze(2)?.broadcast_ne(&documents.unsqueeze(1)?)?;
+        let is_other = is_other.unsqueeze(1)?.broadcast_as(weights.shape())?;
+        is_other.where_cond(&weights.zeros_like()?, &weights)
     }
 
     fn row_sum(&self) -> RowSum {
@@ -187,6 +188,42 @@ impl Retention {
     fn rotated(&self, [query, key, value]: [Tensor; 3], start: usize) -> Result<[Tensor; 3]> {
         let query = (query * self.scale)?;
         Ok([self.projection.rotated(&query, start)?, self.projection.rotated(&key, start)?, value])
+    }
+
+    /// Retention of Q, K, V, `(batch, n_heads, len, head_dim)`.
+    fn retained(&self, qkv: &[Tensor; 3], tokens: Tokens<'_>) -> Result<Tensor> {
+        let retained = |[query, key, value]: &[Tensor; 3], Tokens { key_padding_mask, .. }| {
+            retention(query, key, value, &self.gamma, key_padding_mask)
+        };
+        match TokensFirst::of(tokens)? {
+            None => retained(qkv, tokens),
+            Some(order) => {
+                let [query, key, value] = qkv.each_ref().map(|x| order.apply_to_heads(x));
+                order.undo_in_heads(&retained(&[query?, key?, value?], order.tokens())?)
+            }
+        }
+    }
+
+    /// The same of each document of a packed sequence, as the gated delta rule that erases nothing.
+    fn retained_apart(&self, qkv: &[Tensor; 3], tokens: Tokens<'_>) -> Result<Tensor> {
+        let [query, key, value] = qkv.each_ref().map(|x| x.transpose(1, 2)?.contiguous());
+        let (query, key, value) = (query?, key?, value?);
+        let (batch, len, n_heads, _head_dim) = query.dims4()?;
+        let log_decay: Vec<f64> = self.gamma.iter().map(|gamma| gamma.ln()).collect();
+        let log_decay =
+            Tensor::new(log_decay, query.device())?.to_dtype(wide_dtype(query.dtype()))?;
+        let log_decay = log_decay.broadcast_as((batch, len, n_heads))?.contiguous()?;
+        let operands = Operands {
+            query: &query,
+            key: &key,
+            value: &value,
+            strength: None,
+            erase: Erase::Nothing,
+            log_decay: Some(&log_decay),
+            state: None,
+        };
+        let [context, _state] = gated_delta_rule(&operands, tokens)?;
+        context.transpose(1, 2)?.contiguous()
     }
 
     /// swish(X W_G) ⊙ GroupNorm(context): `x (batch, len, d_model)` and `context (batch, n_heads,

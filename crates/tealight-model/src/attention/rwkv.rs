@@ -21,7 +21,8 @@
 //! ranges (for μ that of the first layer), as channels have no order before training and a layer does not
 //! have its depth.
 //!
-//! Padding is moved behind the tokens, so that it changes neither x_{t−1} nor the decay of the sums.
+//! Padding is moved behind the tokens, so that it changes neither x_{t−1} nor the decay of the sums. The first token of
+//! a packed document has no token before it, and the sums begin anew there.
 //!
 //! The bias of W_k cancels in wkv; its gradient is zero. Dropout acts on the gated average.
 
@@ -32,8 +33,9 @@ use tealight_ops::activation::sigmoid;
 use tealight_ops::wkv::{self, wkv};
 
 use super::decoding::refuse_score_bias;
-use super::onnx::recurrence::{Recurrence, fading_mean, previous_tokens};
+use super::onnx::recurrence::{Recurrence, fading_mean, previous_tokens as previous_in_graph};
 use super::onnx::{Layer, Output, convolution};
+use super::previous::previous_tokens;
 use super::projection;
 use super::running_mean::RunningMean;
 use super::short_convolution::{Before, ShortConvolution};
@@ -64,7 +66,6 @@ impl AttentionKind for Config {
         spec.require_causal("rwkv", "its state sums over earlier positions")?;
         spec.refuse_rotary("rwkv", "it has no queries")?;
         spec.refuse_score_bias("rwkv", "its weights come from a decay, not from scores")?;
-        spec.refuse_segments("rwkv", "its state is carried from one document to the next")?;
         spec.refuse_head_dim("rwkv", "it has no heads: its channels are those of the stream")?;
         let vector = |name, init| vb.get_with_hints(spec.d_model, name, init);
         Ok(Box::new(Rwkv {
@@ -97,7 +98,7 @@ impl AttentionKind for Config {
 
     fn onnx(&self, layer: &Layer<'_>, x: &Value) -> OnnxResult<Option<Output>> {
         let (graph, sequence, at) = (layer.graph(), layer.sequence, &layer.at);
-        let previous = previous_tokens(layer, x); // x_{t−1}
+        let previous = previous_in_graph(layer, x); // x_{t−1}
         let shift = |name: &str| -> Result<Value> {
             let at = at.at(name);
             let change = graph.mul(&graph.sub(x, &previous), &at.constant(graph, "mix")?);
@@ -158,31 +159,24 @@ struct Rwkv {
 
 impl Attention for Rwkv {
     fn forward(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let x = input.source(Reads::Past)?;
-        let padding = input.mask.padding_only()?;
-        match TokensFirst::of(padding)? {
-            None => self.mixed(x, padding, input.mode),
-            Some(order) => {
-                order.undo(&self.mixed(&order.apply(x)?, Some(order.padding()), input.mode)?)
-            }
+        let (x, tokens) = (input.source(Reads::Past)?, input.mask.tokens()?);
+        match TokensFirst::of(tokens)? {
+            None => self.mixed(x, tokens, input.mode),
+            Some(order) => order.undo(&self.mixed(&order.apply(x)?, order.tokens(), input.mode)?),
         }
     }
 
     /// The weights of wkv, one map for each channel.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
-        let x = input.source(Reads::Past)?;
-        let padding = input.mask.padding_only()?;
-        let weights = |x: &Tensor, padding| {
-            let before = &mut Before {
-                tokens: Tokens { key_padding_mask: padding, segments: None },
-                past: None,
-            };
-            let [_receptance, key, _value] = self.maps(x, &shifted(x)?, before)?;
-            wkv::reference::weights(&key, &self.log_w.exp()?, &self.bonus, padding)
+        let (x, tokens) = (input.source(Reads::Past)?, input.mask.tokens()?);
+        let weights = |x: &Tensor, tokens| {
+            let before = &mut Before { tokens, past: None };
+            let [_receptance, key, _value] = self.maps(x, &previous(x, tokens)?, before)?;
+            wkv::reference::weights(&key, &self.log_w.exp()?, &self.bonus, tokens)
         };
-        match TokensFirst::of(padding)? {
-            None => weights(x, padding),
-            Some(order) => order.undo_in_maps(&weights(&order.apply(x)?, Some(order.padding()))?),
+        match TokensFirst::of(tokens)? {
+            None => weights(x, tokens),
+            Some(order) => order.undo_in_maps(&weights(&order.apply(x)?, order.tokens())?),
         }
     }
 
@@ -193,12 +187,12 @@ impl Attention for Rwkv {
 }
 
 impl Rwkv {
-    /// The output of the layer: `x (batch, len, d_model)`, `padding (batch, len)` at the end, 1 = padding.
-    fn mixed(&self, x: &Tensor, padding: Option<&Tensor>, mode: Mode) -> Result<Tensor> {
-        let tokens = Tokens { key_padding_mask: padding, segments: None };
+    /// The output of the layer: `x (batch, len, d_model)`, with padding at the end.
+    fn mixed(&self, x: &Tensor, tokens: Tokens<'_>, mode: Mode) -> Result<Tensor> {
         let [receptance, key, value] =
-            self.maps(x, &shifted(x)?, &mut Before { tokens, past: None })?;
-        let context = wkv(&key, &value, &self.log_w.exp()?, &self.bonus, padding)?;
+            self.maps(x, &previous(x, tokens)?, &mut Before { tokens, past: None })?;
+        let w = self.log_w.exp()?;
+        let context = wkv(&key, &value, &w, &self.bonus, tokens.key_padding_mask, tokens.segments)?;
         let gate = sigmoid(&receptance)?;
         self.output.forward(&self.dropout.forward(&(gate * context)?, mode)?)
     }
@@ -212,10 +206,10 @@ impl Rwkv {
     }
 }
 
-/// `x (batch, len, d_model)` moved one position to the right, with zeros at the first.
-fn shifted(x: &Tensor) -> Result<Tensor> {
-    let (_batch, len, _d_model) = x.dims3()?;
-    x.narrow(1, 0, len - 1)?.pad_with_zeros(1, 1, 0)
+/// x_{t−1}, zeros at the first token of a document: `x (batch, len, d_model)`, with padding at the end.
+fn previous(x: &Tensor, Tokens { segments, .. }: Tokens<'_>) -> Result<Tensor> {
+    let tokens = Tokens { key_padding_mask: None, segments };
+    previous_tokens("x", x, &mut Before { tokens, past: None })
 }
 
 /// The decoding state.
@@ -282,9 +276,14 @@ mod tests {
     #[test]
     fn the_input_moves_by_one_position() -> Result<()> {
         let x = Tensor::new(&[[[1_f32], [2.], [3.]], [[4.], [5.], [6.]]], &Device::Cpu)?;
-        assert_eq!(shifted(&x)?.flatten_all()?.to_vec1::<f32>()?, [0., 1., 2., 0., 4., 5.]);
-        let single = shifted(&x.narrow(1, 0, 1)?)?;
-        assert_eq!(single.flatten_all()?.to_vec1::<f32>()?, [0., 0.]);
+        let of = |x: &Tensor, segments| {
+            let tokens = Tokens { key_padding_mask: None, segments };
+            previous(x, tokens)?.flatten_all()?.to_vec1::<f32>()
+        };
+        assert_eq!(of(&x, None)?, [0., 1., 2., 0., 4., 5.]);
+        assert_eq!(of(&x.narrow(1, 0, 1)?, None)?, [0., 0.]);
+        let segments = Tensor::new(&[[0_u32, 1, 1], [5, 5, 0]], &Device::Cpu)?;
+        assert_eq!(of(&x, Some(&segments))?, [0., 0., 2., 0., 4., 0.]);
         Ok(())
     }
 
@@ -294,7 +293,7 @@ mod tests {
         let (key, value) = (vector([1., -300., 700.])?, vector([2., 3., 5.])?);
         let (decay, bonus) =
             (Tensor::new(&[100_f64], &Device::Cpu)?, Tensor::zeros(1, DType::F64, &Device::Cpu)?);
-        let expected = wkv(&key, &value, &decay, &bonus, None)?;
+        let expected = wkv(&key, &value, &decay, &bonus, None, None)?;
         let row = |i| RunningMean::from_value(&key.narrow(1, i, 1)?, &value.narrow(1, i, 1)?);
         let past = row(0)?.scaled(&decay.neg()?)?.merged(&row(1)?)?;
         let read = past.merged(&row(2)?)?;

@@ -3,6 +3,7 @@
 //! So a sequence gives what its tokens give alone, wherever its padding stands.
 
 use candle_core::{Result, Tensor};
+use tealight_ops::Tokens;
 use tealight_ops::embedding::embedding;
 
 /// An order of the positions of each example in which its tokens come first.
@@ -13,34 +14,42 @@ pub(super) struct TokensFirst {
     places: Vec<Vec<Option<u32>>>,
     /// The padding in that order, `(batch, len)`, 1 = padding.
     padding: Tensor,
+    /// The number of the document of each place, `(batch, len)`.
+    segments: Option<Tensor>,
 }
 
 impl TokensFirst {
-    /// Of `padding (batch, len)`, 1 = padding. `None` if none stands before a token.
-    pub(super) fn of(padding: Option<&Tensor>) -> Result<Option<Self>> {
-        let Some(padding) = padding else { return Ok(None) };
+    /// `None` if no padding stands before a token.
+    pub(super) fn of(tokens: Tokens<'_>) -> Result<Option<Self>> {
+        let Some(padding) = tokens.key_padding_mask else { return Ok(None) };
         let flags = padding.to_vec2::<u8>()?;
         if flags.iter().all(|flags| flags.is_sorted()) {
             return Ok(None);
         }
         let (mut positions, mut places, mut ordered) = (Vec::new(), Vec::new(), Vec::new());
-        for flags in &flags {
+        let numbers = tokens.numbers()?.map(|numbers| numbers.to_vec2::<u32>()).transpose()?;
+        let mut documents = Vec::new();
+        for (example, flags) in flags.iter().enumerate() {
             let mut order: Vec<u32> = (0..flags.len() as u32).collect();
             order.sort_by_key(|&at| flags[at as usize]);
             ordered.extend(order.iter().map(|&at| flags[at as usize]));
+            let numbers = numbers.iter().map(|numbers| &numbers[example]);
+            documents.extend(numbers.flat_map(|row| order.iter().map(|&at| row[at as usize])));
             let mut place = vec![None; order.len()];
             let tokens = order.iter().filter(|&&at| flags[at as usize] == 0);
             (0..).zip(tokens).for_each(|(n, &at)| place[at as usize] = Some(n));
             positions.push(order.into_iter().map(Some).collect());
             places.push(place);
         }
-        let padding = Tensor::from_vec(ordered, padding.dims2()?, padding.device())?;
-        Ok(Some(Self { positions, places, padding }))
+        let (sizes, device) = (padding.dims2()?, padding.device());
+        let padding = Tensor::from_vec(ordered, sizes, device)?;
+        let segments = numbers.map(|_| Tensor::from_vec(documents, sizes, device)).transpose()?;
+        Ok(Some(Self { positions, places, padding, segments }))
     }
 
-    /// The padding in this order.
-    pub(super) fn padding(&self) -> &Tensor {
-        &self.padding
+    /// The padding and the documents in this order.
+    pub(super) fn tokens(&self) -> Tokens<'_> {
+        Tokens { key_padding_mask: Some(&self.padding), segments: self.segments.as_ref() }
     }
 
     /// `x (batch, len, ..)` in this order.
@@ -91,10 +100,15 @@ mod tests {
     fn tokens_come_first_in_their_order_and_go_back() -> Result<()> {
         let x = Tensor::new(&[[[1_f32], [2.], [3.]], [[4.], [5.], [6.]]], &Device::Cpu)?;
         let padding = Tensor::new(&[[0_u8, 1, 0], [0, 0, 1]], &Device::Cpu)?;
-        let order = TokensFirst::of(Some(&padding))?.expect("padding before a token");
+        let segments = Tensor::new(&[[0_u32, 0, 1], [0, 1, 0]], &Device::Cpu)?;
+        let tokens = Tokens { key_padding_mask: Some(&padding), segments: Some(&segments) };
+        let order = TokensFirst::of(tokens)?.expect("padding before a token");
         let first = order.apply(&x)?;
         assert_eq!(first.flatten_all()?.to_vec1::<f32>()?, [1., 3., 2., 4., 5., 6.]);
-        assert_eq!(order.padding().to_vec2::<u8>()?, [[0, 0, 1], [0, 0, 1]]);
+        let Tokens { key_padding_mask, segments } = order.tokens();
+        let padding = key_padding_mask.expect("padding").to_vec2::<u8>()?;
+        assert_eq!(padding, [[0, 0, 1], [0, 0, 1]]);
+        assert_eq!(segments.expect("documents").to_vec2::<u32>()?, [[0, 1, 0], [0, 1, 2]]);
         let back = order.undo(&first)?;
         assert_eq!(back.flatten_all()?.to_vec1::<f32>()?, [1., 0., 3., 4., 5., 0.]);
         let maps =
@@ -102,7 +116,8 @@ mod tests {
         let maps = order.undo_in_maps(&maps)?.get(0)?.get(0)?.to_vec2::<f32>()?;
         assert_eq!(maps, [[11., 0., 13.], [0., 0., 0.], [31., 0., 33.]]);
         let at_the_end = Tensor::new(&[[0_u8, 0, 1]], &Device::Cpu)?;
-        assert!(TokensFirst::of(Some(&at_the_end))?.is_none());
+        let tokens = Tokens { key_padding_mask: Some(&at_the_end), segments: None };
+        assert!(TokensFirst::of(tokens)?.is_none());
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use crate::record::{Case, Inputs};
 pub(crate) fn check_wkv(case: &Case<'_>) -> Result<()> {
     let mask = Mask::from_case(case)?;
     case.compare_with_gradients(|x| {
-        let context = wkv(&x["k"], &x["v"], &x["decay"], &x["bonus"], mask.padding())?;
+        let context = wkv(&x["k"], &x["v"], &x["decay"], &x["bonus"], mask.padding(), None)?;
         match x.get("r") {
             Some(receptance) => sigmoid(receptance)? * context,
             None => Ok(context),

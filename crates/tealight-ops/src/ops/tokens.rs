@@ -19,6 +19,33 @@ pub struct Tokens<'a> {
 pub(crate) type Document = Vec<usize>;
 
 impl Tokens<'_> {
+    /// The segments with numbers that do not recur: 0, 1, … for the documents of each example, `(batch, len)` of u32.
+    ///
+    /// # Errors
+    /// If the segments are not `(batch, len)` of u32.
+    pub fn numbers(&self) -> Result<Option<Tensor>> {
+        let Some(segments) = self.segments else { return Ok(None) };
+        let (device, mut rows) = (segments.device(), segments.to_vec2::<u32>()?);
+        for row in &mut rows {
+            let mut number = 0;
+            let changes: Vec<bool> = row.windows(2).map(|pair| pair[0] != pair[1]).collect();
+            row.iter_mut().take(1).for_each(|first| *first = 0);
+            for (place, changes) in row.iter_mut().skip(1).zip(changes) {
+                number += u32::from(changes);
+                *place = number;
+            }
+        }
+        Tensor::new(rows, device).map(Some)
+    }
+
+    /// 1 where a further document of an example begins, row by row; empty without segments.
+    pub(crate) fn beginnings(&self, len: usize) -> Result<Vec<u8>> {
+        let Some(segments) = self.segments else { return Ok(Vec::new()) };
+        let segments = segments.flatten_all()?.to_vec1::<u32>()?;
+        let begins = |at: usize| !at.is_multiple_of(len) && segments[at] != segments[at - 1];
+        Ok((0..segments.len()).map(|at| u8::from(begins(at))).collect())
+    }
+
     /// Refuses masks that are not `(batch, len)`, or of another dtype.
     pub(crate) fn check(&self, batch: usize, len: usize) -> Result<()> {
         padding_mask::check(self.key_padding_mask, batch, len)?;
@@ -67,6 +94,8 @@ mod tests {
         let segments = Tensor::new(&[[7_u32, 7, 7, 3, 3, 7]], &Device::Cpu)?;
         let tokens = Tokens { key_padding_mask: Some(&padding), segments: Some(&segments) };
         assert_eq!(tokens.documents(1, 6)?, [vec![vec![1, 2], vec![4], vec![]]]);
+        assert_eq!(tokens.numbers()?.expect("segments").to_vec2::<u32>()?, [[0, 0, 0, 1, 1, 2]]);
+        assert_eq!(tokens.beginnings(6)?, [0, 0, 0, 1, 0, 1]);
         assert_eq!(Tokens::default().documents(2, 2)?, [[[0, 1]], [[0, 1]]]);
         Ok(())
     }

@@ -108,7 +108,7 @@ fn distances(q_len: usize, kv_len: usize, device: &Device) -> Result<Tensor> {
 }
 
 /// −∞ where the flag is not 0.
-fn without(scores: &Tensor, flags: &Tensor) -> Result<Tensor> {
+pub(crate) fn without(scores: &Tensor, flags: &Tensor) -> Result<Tensor> {
     let lowest = Tensor::full(f64::NEG_INFINITY, scores.shape(), scores.device())?;
     flags.broadcast_as(scores.shape())?.where_cond(&lowest.to_dtype(scores.dtype())?, scores)
 }

@@ -11,6 +11,8 @@ pub(super) struct Scan {
     pub(super) len: usize,
     /// `(batch, len)`, 1 = padding; empty without a mask.
     pub(super) padding: Vec<u8>,
+    /// `(batch, len)`, 1 where a document begins; empty without segments.
+    pub(super) beginnings: Vec<u8>,
 }
 
 impl Scan {
@@ -26,6 +28,9 @@ impl Scan {
             |(output, example)| {
                 let mut state = State::new(d_model);
                 for (i, output) in output.chunks_exact_mut(d_model).enumerate() {
+                    if example.begins(i) {
+                        state.clear();
+                    }
                     example.read(&state, i, output);
                     example.step(&mut state, i);
                 }
@@ -67,8 +72,9 @@ impl Scan {
     ) -> impl Iterator<Item = Example<'a, T>> {
         let len = self.len * decay.len();
         key.chunks(len).zip(value.chunks(len)).enumerate().map(move |(index, (key, value))| {
-            let padding = padding_mask::row(&self.padding, index, self.len);
-            Example { key, value, padding, decay, bonus }
+            let of_example = |flags| padding_mask::row(flags, index, self.len);
+            let (padding, beginnings) = (of_example(&self.padding), of_example(&self.beginnings));
+            Example { key, value, padding, beginnings, decay, bonus }
         })
     }
 }
@@ -78,6 +84,7 @@ struct Example<'a, T> {
     key: &'a [T],
     value: &'a [T],
     padding: &'a [u8],
+    beginnings: &'a [u8],
     decay: &'a [T],
     bonus: &'a [T],
 }
@@ -94,6 +101,14 @@ impl<T: Element> State<T> {
     fn new(d_model: usize) -> Self {
         let zeros = || vec![T::ZERO; d_model];
         Self { max: vec![lowest(); d_model], values: zeros(), weights: zeros() }
+    }
+
+    /// What a new state holds.
+    #[inline(always)]
+    fn clear(&mut self) {
+        self.max.fill(lowest());
+        self.values.fill(T::ZERO);
+        self.weights.fill(T::ZERO);
     }
 
     #[inline(always)]
@@ -132,6 +147,12 @@ impl<'a, T: Element> Example<'a, T> {
     #[inline(always)]
     fn is_padding(&self, j: usize) -> bool {
         padding_mask::is_padding(self.padding, j)
+    }
+
+    /// Whether a document begins at position i, where the sums begin anew.
+    #[inline(always)]
+    fn begins(&self, i: usize) -> bool {
+        self.beginnings.get(i).is_some_and(|&flag| flag != 0)
     }
 
     #[inline(always)]
@@ -185,6 +206,10 @@ impl<'a, T: Element> Example<'a, T> {
             let normaliser =
                 (&mut normalisers.shift[at.clone()], &mut normalisers.scale[at.clone()]);
             let outputs = (&output[at.clone()], &gradient[at]);
+            if self.begins(i) {
+                state.clear();
+                slope.clear();
+            }
             self.read_gradient(i, (&state, &slope), normaliser, outputs, &mut drates);
             self.step_slope(&state, &mut slope, i);
             self.step(&mut state, i);
@@ -264,6 +289,9 @@ impl<'a, T: Element> Example<'a, T> {
                 self.row_gradient(j, &state, (dkey, dvalue), normaliser, outputs);
             }
             self.step_back(&mut state, normaliser, outputs);
+            if self.begins(j) {
+                state.clear();
+            }
         }
     }
 

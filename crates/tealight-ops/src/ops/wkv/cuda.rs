@@ -5,20 +5,23 @@ use candle_core::{Result, Tensor};
 use crate::autograd::graph::{Saved, record_saving};
 use crate::backend::cuda::sums::add_parts;
 use crate::backend::cuda::{Buffer, Launch, Source, wide};
+use crate::ops::tokens::Tokens;
 
 const KERNELS: Source =
     Source::new("wkv", &[include_str!("../online_softmax.cuh"), include_str!("kernel.cu")]);
 
-pub(super) fn wkv(operands: [&Tensor; 4], key_padding_mask: Option<&Tensor>) -> Result<Tensor> {
+pub(super) fn wkv(operands: [&Tensor; 4], tokens: Tokens<'_>) -> Result<Tensor> {
     let [key, value, decay, bonus] = operands.map(Tensor::contiguous);
     let (key, value, decay, bonus) = (key?, value?, decay?, bonus?);
-    let padding = key_padding_mask.map(Tensor::contiguous).transpose()?;
+    let padding = tokens.key_padding_mask.map(Tensor::contiguous).transpose()?;
+    let segments = tokens.segments.map(Tensor::contiguous).transpose()?;
     let (batch, len, d_model) = key.dims3()?;
     let mut output = Buffer::like(&key)?;
     Launch::new(&KERNELS, "wkv_forward", &key)?
         .over(batch * d_model)
         .reads([&key, &value, &decay, &bonus])?
         .read_if(padding.as_ref())?
+        .read_if(segments.as_ref())?
         .write(&mut output)?
         .sizes([batch * d_model, len, d_model])
         .run()?;
@@ -34,6 +37,7 @@ pub(super) fn wkv(operands: [&Tensor; 4], key_padding_mask: Option<&Tensor>) -> 
             .over(batch * d_model)
             .reads([key, value, decay, bonus])?
             .read_if(padding.as_ref())?
+            .read_if(segments.as_ref())?
             .read(gradient)?
             .writes([&mut shifts, &mut scales, &mut outputs])?
             .writes([&mut dkey, &mut dvalue, &mut drates])?

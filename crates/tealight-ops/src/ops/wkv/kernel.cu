@@ -1,21 +1,28 @@
 // WKV (Peng et al. 2023, eq. (16)). key, value, output (batch, len, d_model); decay w and bonus u (d_model); padding
-// (batch, len) may be null. A padded key adds nothing, but the sums still decay. wkv/mod.rs states the formulas. Grid
-// of both kernels: one thread per channel of each example, n = batch · d_model, which visits the positions in order.
+// and segments (batch, len) may be null. A padded key adds nothing, but the sums still decay; they begin anew where the
+// segment changes. wkv/mod.rs states the formulas. Grid of both kernels: one thread per channel of each example, n =
+// batch · d_model, which visits the positions in order.
 
 #include "backend/cuda/prelude.cuh"
 #include "ops/online_softmax.cuh"
 
 DEVICE Wide at_most_one(Wide x) { return exp(x > Wide(0) ? Wide(0) : x); }
 
+// Whether position i of an example is the first of a further document.
+DEVICE bool begins(const u32* segments, i64 first, i64 i) {
+    return segments && i > 0 && segments[first + i] != segments[first + i - 1];
+}
+
 // outputᵢ = (Σ_{j<i} e^(−(i−1−j) w + kⱼ) vⱼ + e^(u + kᵢ) vᵢ) / the same sums without v.
 KERNEL(wkv_forward, const Number* key, const Number* value, const Number* decay, const Number* bonus,
-       const u8* padding, Number* output, i64 n, i64 len, i64 d_model) {
+       const u8* padding, const u32* segments, Number* output, i64 n, i64 len, i64 d_model) {
     i64 of = element();
     if (of >= n) return;
     i64 channel = of % d_model, example = of / d_model;
     Wide w = wide(decay[channel]), u = wide(bonus[channel]);
     State s = {lowest(), 0, 0};
     for (i64 i = 0; i < len; i++) {
+        if (begins(segments, example * len, i)) s = {lowest(), 0, 0};
         i64 at = (example * len + i) * d_model + channel;
         bool is_padding = padding && padding[example * len + i];
         Wide k = unless(is_padding, key, at), v = unless(is_padding, value, at), past = 1, now = 0;
@@ -30,14 +37,18 @@ KERNEL(wkv_forward, const Number* key, const Number* value, const Number* decay,
 // d_model). shifts, scales, outputs (batch, len, d_model) are scratch: for each position its largest exponent, 1 /
 // denominator and output. A first pass over the positions computes drates, a second one in reverse dkey and dvalue.
 KERNEL(wkv_backward, const Number* key, const Number* value, const Number* decay, const Number* bonus,
-       const u8* padding, const Number* g, Wide* shifts, Wide* scales, Wide* outputs, Number* dkey, Number* dvalue,
-       Wide* drates, i64 n, i64 len, i64 d_model) {
+       const u8* padding, const u32* segments, const Number* g, Wide* shifts, Wide* scales, Wide* outputs, Number* dkey,
+       Number* dvalue, Wide* drates, i64 n, i64 len, i64 d_model) {
     i64 of = element();
     if (of >= n) return;
     i64 channel = of % d_model, example = of / d_model;
     Wide w = wide(decay[channel]), u = wide(bonus[channel]), dw = 0, du = 0;
     State s = {lowest(), 0, 0}, slope = {0, 0, 0}; // d(state)/d(−w): each position adds the state before its decay
     for (i64 i = 0; i < len; i++) {
+        if (begins(segments, example * len, i)) {
+            s = {lowest(), 0, 0};
+            slope = {0, 0, 0};
+        }
         i64 at = (example * len + i) * d_model + channel;
         bool is_padding = padding && padding[example * len + i];
         Wide k = unless(is_padding, key, at), v = unless(is_padding, value, at), past, now;
@@ -72,5 +83,6 @@ KERNEL(wkv_backward, const Number* key, const Number* value, const Number* decay
         later.values = past * later.values + present * of_g;
         later.weights = past * later.weights + present * of_g * y;
         later.max = larger;
+        if (begins(segments, example * len, j)) later = {lowest(), 0, 0};
     }
 }

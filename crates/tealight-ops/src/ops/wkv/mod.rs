@@ -21,7 +21,8 @@
 //! du  = Σᵢ pᵢᵢ gᵢ (vᵢ − wkvᵢ),   dw  = −Σᵢ Σ_{j<i} (i−1−j) pᵢⱼ gᵢ (vⱼ − wkvᵢ)
 //! ```
 //!
-//! A padded key adds nothing, but the state still decays at its position.
+//! A padded key adds nothing, but the state still decays at its position. In a packed sequence the sums are those of the
+//! position's own document.
 //!
 //! Cost: O(len·d_model) time, O(len·d_model) memory, forward and backward. The definition, which
 //! other devices run, takes O(len²·d_model) of both.
@@ -35,13 +36,15 @@ use candle_core::{Result, Tensor, bail};
 use crate::autograd::graph::{Saved, fused};
 use crate::backend::choice::{dispatch, widened_all};
 use crate::ops::padding_mask;
+use crate::ops::tokens::Tokens;
 use cpu::Scan;
 
 /// `key` and `value (batch, len, d_model)`, `decay` and `bonus (d_model)` → `(batch, len, d_model)`
 ///
 /// `decay` is w of the formula itself, e^(−w) its factor per position; `bonus` is u.
-/// `key_padding_mask (batch, len)` of dtype u8 holds 1 where a key is not to be read. A position
-/// that may read nothing gets zeros and has no gradient.
+/// `key_padding_mask (batch, len)` of dtype u8 holds 1 where a key is not to be read. `segments (batch, len)` of dtype
+/// u32 numbers the documents of a packed sequence: the sums begin anew where the number changes. A position that may
+/// read nothing gets zeros and has no gradient.
 ///
 /// # Errors
 /// If the shapes do not match.
@@ -51,6 +54,7 @@ pub fn wkv(
     decay: &Tensor,
     bonus: &Tensor,
     key_padding_mask: Option<&Tensor>,
+    segments: Option<&Tensor>,
 ) -> Result<Tensor> {
     let (batch, len, d_model) = key.dims3()?;
     if value.dims() != key.dims() || [decay, bonus].iter().any(|x| x.dims() != [d_model]) {
@@ -62,18 +66,20 @@ pub fn wkv(
             value.shape()
         )
     }
-    padding_mask::check(key_padding_mask, batch, len)?;
+    let tokens = Tokens { key_padding_mask, segments };
+    tokens.check(batch, len)?;
     let operands = [key, value, decay, bonus];
     dispatch!(match operands {
         Cpu(T) => {
-            let scan = Scan { len, padding: padding_mask::flags(key_padding_mask)? };
+            let padding = padding_mask::flags(key_padding_mask)?;
+            let scan = Scan { len, padding, beginnings: tokens.beginnings(len)? };
             fused("wkv", operands, key.shape(), Saved::InputsAndOutput, |inputs: [&[T]; 4]| {
                 (scan.forward(inputs), move |inputs, y, g| scan.backward(inputs, y, g))
             })
         }
-        Cuda => cuda::wkv(operands, key_padding_mask),
+        Cuda => cuda::wkv(operands, tokens),
         Reference => widened_all([value, key, decay, bonus], |[value, key, decay, bonus]| {
-            reference::wkv(key, value, decay, bonus, key_padding_mask)
+            reference::wkv(key, value, decay, bonus, tokens)
         }),
     })
 }

@@ -2,9 +2,11 @@
 
 use candle_core::{Device, Result, Tensor};
 
+use crate::ops::attention::reference::without;
 use crate::ops::linear_attention::reference::forbid;
 use crate::ops::reach::Reach;
 use crate::ops::softmax;
+use crate::ops::tokens::Tokens;
 
 /// `key` and `value (batch, len, d_model)`, `decay` and `bonus (d_model)` → `(batch, len, d_model)`
 pub fn wkv(
@@ -12,21 +14,16 @@ pub fn wkv(
     value: &Tensor,
     decay: &Tensor,
     bonus: &Tensor,
-    key_padding_mask: Option<&Tensor>,
+    tokens: Tokens<'_>,
 ) -> Result<Tensor> {
-    let weights = weights(key, decay, bonus, key_padding_mask)?; // (batch, d_model, len, len)
+    let weights = weights(key, decay, bonus, tokens)?; // (batch, d_model, len, len)
     let value = value.transpose(1, 2)?.unsqueeze(3)?; // (batch, d_model, len, 1)
     weights.matmul(&value.contiguous()?)?.squeeze(3)?.transpose(1, 2)?.contiguous()
 }
 
 /// The weight with which each position reads each other, per channel: `key (batch, len, d_model)`,
 /// `decay` and `bonus (d_model)` → `(batch, d_model, len, len)`
-pub fn weights(
-    key: &Tensor,
-    decay: &Tensor,
-    bonus: &Tensor,
-    key_padding_mask: Option<&Tensor>,
-) -> Result<Tensor> {
+pub fn weights(key: &Tensor, decay: &Tensor, bonus: &Tensor, tokens: Tokens<'_>) -> Result<Tensor> {
     let (_batch, len, d_model) = key.dims3()?;
     let parameter = |x: &Tensor| x.reshape((d_model, 1, 1));
     let distances = distances(len, key.device())?.to_dtype(key.dtype())?;
@@ -35,7 +32,13 @@ pub fn weights(
     let past = (past + parameter(bonus)?.broadcast_mul(&identity)?)?; // (d_model, len, len)
     let key = key.transpose(1, 2)?.unsqueeze(2)?; // (batch, d_model, 1, len)
     let scores = key.broadcast_add(&past)?; // (batch, d_model, len, len)
-    softmax::reference::softmax(&forbid(&scores, Reach::Past, key_padding_mask)?)
+    let scores = forbid(&scores, Reach::Past, tokens.key_padding_mask)?;
+    let Some(documents) = tokens.numbers()? else {
+        return softmax::reference::softmax(&scores);
+    };
+    let of_query = documents.unsqueeze(2)?;
+    let is_other = of_query.broadcast_ne(&documents.unsqueeze(1)?)?.unsqueeze(1)?; // (batch, 1, len, len)
+    softmax::reference::softmax(&without(&scores, &is_other)?)
 }
 
 /// i − 1 − j where j < i, else 0: `(len, len)`
