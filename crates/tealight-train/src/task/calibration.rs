@@ -15,9 +15,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::json;
+use tealight_model::names;
 
+use crate::inference::decision::Decision;
 use crate::inference::likeliest;
 use crate::task::report::Report;
+use crate::task::report::classes::Items;
 
 const N_BINS: usize = 15;
 /// The range of 1 / T.
@@ -25,6 +28,17 @@ const RANGE: [f64; 2] = [0.05, 20.];
 const MAX_STEPS: usize = 100;
 /// Relative, of 1 / T.
 const TOLERANCE: f64 = 1e-10;
+
+names! {
+    /// What corrects the probabilities of a classifier after training, fitted to the held-out items.
+    pub enum Calibration {
+        /// Nothing.
+        "none" => None,
+        /// A number that divides the logits, so that predictions of 90 % are right nine times in ten (Guo et al. 2017).
+        /// No predicted class changes.
+        "temperature" => Temperature,
+    }
+}
 
 /// The logits of an item, and its class.
 pub(super) type Judged<'a> = (&'a [f64], usize);
@@ -42,17 +56,17 @@ struct Bin {
 
 /// How well probabilities agree with how often they are right.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Reliability {
+struct Reliability {
     nll: f64,
-    pub(super) ece: f64,
-    pub(super) brier: f64,
+    ece: f64,
+    brier: f64,
     /// Those that have items.
     bins: Vec<Bin>,
 }
 
 impl Reliability {
     /// Of items as they are.
-    pub(super) fn of(items: &[Judged<'_>]) -> Self {
+    fn of(items: &[Judged<'_>]) -> Self {
         Self::new(items.iter().map(|&item| (item, 1.)))
     }
 
@@ -132,9 +146,9 @@ fn temperature(items: &[Judged<'_>]) -> Option<f64> {
 
 /// How well the probabilities of items agree with how often they are right, as they are and after calibration.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Calibrated {
+struct Calibrated {
     /// Fitted to all items; `None` if the loss has no minimum within the bounds.
-    pub(super) temperature: Option<f64>,
+    temperature: Option<f64>,
     before: Reliability,
     /// Each half with the temperature of the other.
     after: Reliability,
@@ -142,7 +156,7 @@ pub(super) struct Calibrated {
 
 impl Calibrated {
     /// Of items, each with a key that it shares with its copies.
-    pub(super) fn new<K: Ord>(items: &[Judged<'_>], keys: impl IntoIterator<Item = K>) -> Self {
+    fn new<K: Ord>(items: &[Judged<'_>], keys: impl IntoIterator<Item = K>) -> Self {
         let (temperature, before) = (temperature(items), Reliability::of(items));
         if temperature.is_none() {
             return Self { temperature, after: before.clone(), before };
@@ -158,8 +172,9 @@ impl Calibrated {
         Self { temperature, after: Reliability::new(after), before }
     }
 
-    /// Adds the measures before and after, and the reliability diagram, to a report of `items`, such as texts.
-    pub(super) fn add_to(&self, report: &mut Report, items: &str) {
+    /// Adds the measures before and after, and the reliability diagram, to a report of `items`.
+    fn add_to(&self, report: &mut Report, items: Items) {
+        let [_, items, _] = items.words();
         let Self { temperature, before, after } = self;
         report.value(
             "calibration",
@@ -192,6 +207,29 @@ impl Calibrated {
              the other\n"
         ));
     }
+}
+
+/// Adds the measures of `judged` items to the report and, if it `is_fitted`, the temperature with what it changes; the
+/// report keeps the temperature for the run. Items of which the `keys` are equal are copies. Returns what divides the
+/// logits.
+pub(super) fn add<K: Ord>(
+    report: &mut Report,
+    items: Items,
+    judged: &[Judged<'_>],
+    keys: impl IntoIterator<Item = K>,
+    is_fitted: bool,
+) -> f64 {
+    let Reliability { ece, brier, .. } = Reliability::of(judged);
+    report.value("ece", ece);
+    report.value("brier", brier);
+    if !is_fitted {
+        return 1.;
+    }
+    let calibrated = Calibrated::new(judged, keys);
+    calibrated.add_to(report, items);
+    let temperature = calibrated.temperature;
+    report.decision = Some(Decision { temperature, ..Decision::default() });
+    temperature.unwrap_or(1.)
 }
 
 /// The half of each item: the different keys belong to the halves in turn.

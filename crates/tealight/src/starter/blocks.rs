@@ -57,3 +57,14 @@ vocab_size = {vocab_size} # at most; grows with the texts
 "#
     )
 }
+
+/// Items from which on a tenth is enough to fit a temperature.
+const MIN_CALIBRATED: f64 = 1_000.;
+
+/// The line of `[task]` that calibrates the probabilities of a classifier, if about `n` items are enough.
+pub(super) fn calibration(n: f64) -> &'static str {
+    if n < MIN_CALIBRATED {
+        return "";
+    }
+    "calibration = \"temperature\"     # after training: probabilities are as often right as they say\n"
+}

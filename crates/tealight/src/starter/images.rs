@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use tealight_train::data::survey::{PictureFiles, PictureFormat, pictures};
 
 use super::base::Base;
-use super::blocks::exported_as;
+use super::blocks::{calibration, exported_as};
 use super::ending::{Ending, TO_ZERO};
 use super::{UserData, about, beginning, quoted};
 
@@ -56,7 +56,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         batch_size: BATCH_SIZE,
         selects: "",
     };
-    let task = task(&source, colour, size, &seen);
+    let task = task(&source, &format!("{colour}{}", calibration(n)), size, &seen);
     let tables = [
         beginning(&title),
         task,
@@ -71,7 +71,8 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
 pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
     let PictureFiles { format, n, .. } = pictures(data.file)?;
     let (source, what) = source(&format, &data.path);
-    let task = format!("\n[task]\nkind = \"images\"\n\n[task.data]\n{source}");
+    let calibration = calibration(n);
+    let task = format!("\n[task]\nkind = \"images\"\n{calibration}\n[task.data]\n{source}");
     let epochs = if n < 2_000. { 10 } else { 3 };
     let ending = base.ending(n, epochs, "pictures").text();
     Ok([base.beginning(&title(n, &what), &[]), task, ending].concat())
@@ -83,8 +84,9 @@ fn title(n: f64, what: &str) -> String {
     format!("A model that tells the class of a picture, from about {n} pictures: {what}.")
 }
 
-/// The tables of the task: the pictures, which become `size` pixels wide and high, and how they are varied.
-fn task(source: &str, colour: &str, size: usize, seen: &str) -> String {
+/// The tables of the task: the pictures, which become `size` pixels wide and high, and how they are varied. `more` are
+/// further lines of `[task]`.
+fn task(source: &str, more: &str, size: usize, seen: &str) -> String {
     let padding = size / 8;
     format!(
         r#"
@@ -92,7 +94,7 @@ fn task(source: &str, colour: &str, size: usize, seen: &str) -> String {
 kind = "images"
 read_out = "cls"                # the first token; or "mean", "attention", which no class of `transformers` has
 size = {size}                       # pixels of each side; the height of the first picture is {seen}
-{colour}
+{more}
 [task.data]
 {source}
 [task.augment]                  # other pictures in each epoch, of the same classes

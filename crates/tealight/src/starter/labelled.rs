@@ -6,7 +6,7 @@ use tealight_train::data::survey::{Labelled, Target, labelled};
 use tealight_train::inference::labels::Objective;
 
 use super::base::Base;
-use super::blocks::{MODERN_BERT, MODERN_BERT_HEAD, exported_as};
+use super::blocks::{MODERN_BERT, MODERN_BERT_HEAD, calibration, exported_as};
 use super::ending::Ending;
 use super::{UserData, about, beginning, quoted};
 use crate::terminal::output::log;
@@ -91,9 +91,6 @@ patience = 5                    # training stops after 5 evaluations without imp
 "
 }
 
-/// Texts from which on a tenth is enough to fit a temperature.
-const MIN_CALIBRATED: usize = 1_000;
-
 /// What is learnt from the column of labels.
 fn objective(found: &Labelled) -> Objective {
     match found.target {
@@ -143,12 +140,8 @@ fn task(found: &Labelled, data: &UserData<'_>, seq_len: usize, more: &str) -> St
             "class_weights = \"balanced\"      # the most frequent class has {times} times the texts of the rarest\n"
         )
     };
-    let is_calibrated = objective == Objective::Classes.name() && n >= MIN_CALIBRATED;
-    let calibration = if is_calibrated {
-        "calibration = \"temperature\"     # after training: probabilities are as often right as they say\n"
-    } else {
-        ""
-    };
+    let has_classes = objective == Objective::Classes.name();
+    let calibration = if has_classes { calibration(n as f64) } else { "" };
     format!(
         r#"
 [task]

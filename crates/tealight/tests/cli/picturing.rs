@@ -107,6 +107,41 @@ fn a_run_of_pictures_is_trained_evaluated_and_resumed_like_any_other() -> Result
     folder.assert_same(["runs/shapes", "runs/halves"], &files)
 }
 
+/// A temperature is fitted after training, and is part of the model that `classify` and `export` give.
+#[test]
+fn probabilities_of_pictures_are_calibrated() -> Result {
+    let folder = folder()?;
+    let train = |name: &str, calibration: &str| {
+        // So few pictures are soon learnt by heart.
+        let adamw = "optimizer={kind='adamw',lr=1e-2}";
+        let sets = ["training.steps=60", adamw, calibration];
+        let sets = sets.into_iter().flat_map(|set| ["--set", set]);
+        let args = ["train", "shapes.toml", "-q", "--name", name];
+        folder.succeed(&args.into_iter().chain(sets).collect::<Vec<_>>())
+    };
+    train("plain", "task.calibration=none")?;
+    let shown = train("shapes", "task.calibration=temperature")?.stdout;
+    for part in ["as trained", "confidence up to", "fitted to all pictures held out"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+    assert!(!folder.path("runs/plain/decision.json").exists());
+    let temperature = folder.read_json("runs/shapes/decision.json")?["temperature"].take();
+    let temperature = temperature.as_f64().ok_or("a temperature")?;
+    let ratio = |model: &str| -> Result<f64> {
+        let json = folder.json(&["classify", model, "b.png", "--json"])?;
+        let scores = json.as_array().ok_or("a list")?;
+        let of = |label: &str| scores.iter().find(|one| one["label"] == label)?["score"].as_f64();
+        let (disc, saltire) = of("disc").zip(of("saltire")).ok_or("two probabilities")?;
+        Ok((disc / saltire).ln())
+    };
+    let (plain, calibrated) = (ratio("runs/plain")?, ratio("runs/shapes")?);
+    assert!((plain / temperature - calibrated).abs() < 1e-4, "{plain}, {calibrated}");
+    assert!((plain - calibrated).abs() > 1e-2, "the temperature {temperature} is no test");
+    folder.succeed(&["export", "runs/shapes", "--to", "folder"])?;
+    assert!((ratio("folder")? - calibrated).abs() < 1e-5);
+    Ok(())
+}
+
 #[test]
 fn broken_files_end_the_run_or_are_left_out_and_counted() -> Result {
     let folder = folder()?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tealight_model::models::read_out::ReadOut;
 use tealight_model::names::Named as _;
-use tealight_model::{ModelSpec, Outputs, SpecRecord, names};
+use tealight_model::{ModelSpec, Outputs, SpecRecord};
 
 use super::file::{Examples, Fields, Wanted, read};
 use super::loss::{ClassWeights, LossConfig};
@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::inference::labels::Objective;
 use crate::inference::readers::{Readers, TextFields};
 use crate::settings::settings;
+use crate::task::calibration::Calibration;
 use crate::task::settings::{absolute_path, check_label_smoothing};
 use crate::task::thresholds::Aim;
 use crate::task::{Imitated, TaskSettings};
@@ -84,17 +85,6 @@ settings! {
         pub validation_path: Option<PathBuf> = None,
         /// Leave out rows that are no text with its label, and tell which, instead of ending with an error.
         pub skip_broken: bool = false,
-    }
-}
-
-names! {
-    /// What corrects the probabilities of a classifier after training, fitted to the held-out texts.
-    pub enum Calibration {
-        /// Nothing.
-        "none" => None,
-        /// A number that divides the logits, so that predictions of 90 % are right nine times in ten (Guo et al. 2017).
-        /// No predicted class changes.
-        "temperature" => Temperature,
     }
 }
 

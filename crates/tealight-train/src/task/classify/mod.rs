@@ -29,9 +29,10 @@ use tealight_model::models::classifier::{Classifier, ClassifierSpec};
 use tealight_model::{Mode, ModelConfig, ParamStore};
 
 pub use crate::inference::text_classifier::Text;
+pub use crate::task::calibration::Calibration;
 pub use annotate::annotated;
 pub use batch::Batch;
-pub use config::{Calibration, Config, DataConfig};
+pub use config::{Config, DataConfig};
 pub use file::{Example, Label};
 pub use loss::{ClassWeights, EffectiveConfig, FocalConfig, ListedConfig, LossConfig};
 pub use split::SplitBy;

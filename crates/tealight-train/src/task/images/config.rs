@@ -14,6 +14,7 @@ use crate::data::images::{Colour, Filter, Fit, Preparation};
 use crate::error::{Error, Result};
 use crate::inference::image_classifier::MAX_SIZE;
 use crate::settings::settings;
+use crate::task::calibration::Calibration;
 use crate::task::settings::{absolute_path, check_label_smoothing};
 use crate::task::{Imitated, TaskSettings};
 
@@ -27,6 +28,8 @@ settings! {
         pub labels: Option<Vec<String>> = None,
         /// Probability mass that the loss spreads over all classes (Szegedy et al. 2016).
         pub label_smoothing: f64 = 0.,
+        /// What corrects the probabilities after training.
+        pub calibration: Calibration = Calibration::None,
         /// Rows and columns of the pictures that the model reads; when absent, all must have the same size.
         pub size: Option<usize> = None,
         /// How a picture of other proportions fits.

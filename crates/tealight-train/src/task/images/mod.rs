@@ -61,6 +61,8 @@ pub struct Images {
     /// The positions of the model.
     n_positions: usize,
     batch_size: usize,
+    /// Whether a trained model is tested.
+    is_test: bool,
 }
 
 impl TaskKind for Config {
@@ -115,6 +117,7 @@ impl TaskKind for Config {
             augmentation,
             n_positions,
             batch_size,
+            is_test: test.is_some(),
         })
     }
 }

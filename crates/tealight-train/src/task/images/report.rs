@@ -9,8 +9,9 @@ use crate::data::Split;
 use crate::data::images::Pictures;
 use crate::error::Result;
 use crate::inference::likeliest;
-use crate::inference::probabilities;
+use crate::inference::{probabilities, values};
 use crate::task::Task;
+use crate::task::calibration::{self, Calibration};
 use crate::task::report::Report;
 use crate::task::report::classes::{Items, Mistake};
 use crate::task::report::reference::Predictor;
@@ -27,12 +28,13 @@ const COLUMNS: [(&str, &str); 3] =
 /// of the classes in training. The limit is known where pictures are drawn.
 pub(super) fn report(task: &Images, model: &ImageClassifier) -> Result<Report> {
     let names = task.labels().names();
-    let mut rows = Vec::new();
-    let mut classes = Vec::new();
+    let (mut logits, mut rows, mut classes) = (Vec::new(), Vec::new(), Vec::new());
     for index in 0..task.n_evaluation_batches() {
         let pictures = task.held_out_batch(index);
         let batch = task.batches.plain(&pictures)?;
-        rows.extend(probabilities(&model.forward(&batch.pictures, Mode::Eval)?)?);
+        let outputs = model.forward(&batch.pictures, Mode::Eval)?;
+        logits.extend(values(&outputs)?);
+        rows.extend(probabilities(&outputs)?);
         classes.extend(pictures.iter().map(|picture| picture.class as usize));
     }
     let predicted = rows.iter().map(|row| likeliest(row));
@@ -55,6 +57,10 @@ pub(super) fn report(task: &Images, model: &ImageClassifier) -> Result<Report> {
     }
     report.value("n_pictures", rows.len());
     report.classes(Items::Pictures, names, &confusion, &mistakes, item)?;
+    let judged: Vec<_> = logits.iter().map(Vec::as_slice).zip(classes.iter().copied()).collect();
+    let keys = (0..judged.len()).map(|at| task.pictures.at(Split::Validation, at).pixels);
+    let is_fitted = task.config.calibration == Calibration::Temperature && !task.is_test;
+    calibration::add(&mut report, Items::Pictures, &judged, keys, is_fitted);
     let n = thousands(rows.len() as u64);
     report.footnote =
         format!("over {n} pictures held out; standard error of the accuracy {error:.4}");

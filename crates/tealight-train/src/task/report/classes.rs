@@ -26,7 +26,7 @@ pub(in crate::task) enum Items {
 
 impl Items {
     /// A class, the items, and one of them.
-    fn words(self) -> [&'static str; 3] {
+    pub(in crate::task) fn words(self) -> [&'static str; 3] {
         match self {
             Self::Texts => ["label", "texts", "text"],
             Self::Pictures => ["class", "pictures", "picture"],

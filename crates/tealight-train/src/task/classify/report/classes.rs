@@ -8,11 +8,10 @@ use super::super::file::Example;
 use super::super::{Calibration, Classify};
 use super::{add_thresholds, held_out};
 use crate::error::Result;
-use crate::inference::decision::Decision;
 use crate::inference::likeliest;
 use crate::inference::{probabilities, values};
 use crate::task::Task as _;
-use crate::task::calibration::{Calibrated, Judged, Reliability};
+use crate::task::calibration;
 use crate::task::report::Report;
 use crate::task::report::classes::{Items, Mistake};
 use crate::task::report::reference::Predictor;
@@ -73,7 +72,10 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
     report.value("n_texts", held_out.len());
     report.classes(Items::Texts, names, &confusion, &Mistake::all(mistakes), item)?;
     let judged: Vec<_> = logits.iter().map(Vec::as_slice).zip(classes.iter().copied()).collect();
-    let temperature = add_calibration(task, &judged, &mut report);
+    // Of texts that are equal to the model.
+    let keys = task.data.validation.iter().map(|item| &item.tokens);
+    let is_fitted = task.config.calibration == Calibration::Temperature && !task.is_test;
+    let temperature = calibration::add(&mut report, Items::Texts, &judged, keys, is_fitted);
     if let [_, second] = names {
         let probability = |row: &[f64]| 1. / (1. + ((row[0] - row[1]) / temperature).exp());
         let texts = judged.iter().map(|&(row, class)| (probability(row), class == 1)).collect();
@@ -84,24 +86,6 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
     let remark = task.remark(&report.metrics);
     report.add_remark(remark);
     Ok(report)
-}
-
-/// Calibrates the probabilities of the held-out texts, if that is asked for and others have been trained on: what
-/// divides the logits.
-fn add_calibration(task: &Classify, judged: &[Judged<'_>], report: &mut Report) -> f64 {
-    let Reliability { ece, brier, .. } = Reliability::of(judged);
-    report.value("ece", ece);
-    report.value("brier", brier);
-    if task.config.calibration == Calibration::None || task.is_test {
-        return 1.;
-    }
-    // Of texts that are equal to the model.
-    let keys = task.data.validation.iter().map(|item| &item.tokens);
-    let calibrated = Calibrated::new(judged, keys);
-    calibrated.add_to(report, "texts");
-    let temperature = calibrated.temperature;
-    report.decision = Some(Decision { temperature, ..Decision::default() });
-    temperature.unwrap_or(1.)
 }
 
 /// The confusion matrix of the held-out texts, given the probabilities of the classes of each, and all metrics.
