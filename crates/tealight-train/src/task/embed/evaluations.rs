@@ -168,30 +168,7 @@ impl Evaluations {
     ) -> Result<()> {
         let folder = &config.folder;
         let mut hash = TextHash::default();
-        let mut texts = |file: &str| -> Result<BTreeMap<String, String>> {
-            let path = folder.join(file);
-            let table = Table::open(RETRIEVAL, &path)?;
-            let (mut broken, mut all) = (table.broken(), BTreeMap::new());
-            table.each(|origin, row| {
-                let read = row.and_then(|cells| {
-                    let title = cells.get("title").and_then(|_| cells.text("title").ok());
-                    let title = title.filter(|title| !title.trim().is_empty());
-                    let text = cells.text("text")?;
-                    let whole = title.map_or(text.clone(), |title| format!("{title} {text}"));
-                    Ok((word(cells, "_id")?, whole))
-                });
-                if let Some((id, whole)) = broken.row(&origin, read) {
-                    hash.add(&id);
-                    hash.add(&whole);
-                    if all.insert(id.clone(), whole).is_some() {
-                        return Err(origin.error(format!("the `_id` \"{id}\" is given twice")));
-                    }
-                }
-                Ok(())
-            })?;
-            broken.check("")?;
-            Ok(all)
-        };
+        let mut texts = |file: &str| texts(&folder.join(file), &mut hash);
         let (corpus, queries) = (texts("corpus.jsonl")?, texts("queries.jsonl")?);
         let judged = judgements(&folder.join(format!("qrels/{}.tsv", config.split)), &mut hash)?;
         let numbers: BTreeMap<&String, usize> = corpus.keys().zip(0..).collect();
@@ -223,6 +200,31 @@ impl Evaluations {
         self.retrieval.push(retrieval);
         Ok(())
     }
+}
+
+/// The texts of the file at `path` by their `_id`, each behind its title.
+fn texts(path: &Path, hash: &mut TextHash) -> Result<BTreeMap<String, String>> {
+    let table = Table::open(RETRIEVAL, path)?;
+    let (mut broken, mut all) = (table.broken(), BTreeMap::new());
+    table.each(|origin, row| {
+        let read = row.and_then(|cells| {
+            let title = cells.get("title").and_then(|_| cells.text("title").ok());
+            let title = title.filter(|title| !title.trim().is_empty());
+            let text = cells.text("text")?;
+            let whole = title.map_or(text.clone(), |title| format!("{title} {text}"));
+            Ok((word(cells, "_id")?, whole))
+        });
+        if let Some((id, whole)) = broken.row(&origin, read) {
+            hash.add(&id);
+            hash.add(&whole);
+            if all.insert(id.clone(), whole).is_some() {
+                return Err(origin.error(format!("the `_id` \"{id}\" is given twice")));
+            }
+        }
+        Ok(())
+    })?;
+    broken.check("")?;
+    Ok(all)
 }
 
 /// The documents of each query whose score is more than 0, as the file at `path` has them.

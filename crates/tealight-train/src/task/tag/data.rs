@@ -155,31 +155,24 @@ impl Build<'_> {
         let (lookup, frequencies) = counted(&train, &classes, labels.names().len());
         let n_train = train.len();
         let train: Vec<Row> = train.iter().flat_map(|one| rows.of(one, None)).collect();
-        let mut n_words = 0;
-        let mut validation: Vec<Row> = Vec::new();
-        for one in &held_out {
-            validation.extend(rows.of(one, Some(n_words)));
-            n_words += one.words.len();
-        }
-        validation.sort_by_key(|row| Reverse(row.ids.len()));
+        let validation = held_out_rows(&rows, &held_out);
         if train.is_empty() || validation.is_empty() {
             let message = format!("`{PATH}`: the tokenizer makes no token of the words");
             return Err(Error::config([PATH, "task.tokenizer"], message));
         }
         let mut best = splits.best.into_iter();
-        let held_out =
-            held_out.into_iter().zip(splits.validation).map(|(encoded, sentence)| HeldOut {
-                text: sentence.text(),
-                words: encoded.words,
-                tags: encoded.tags,
-                best: best.next(),
-                origin: sentence.origin,
-            });
-        let held_out = held_out.collect();
+        let held_out = held_out.into_iter().zip(splits.validation);
+        let held_out = held_out.map(|(encoded, sentence)| HeldOut {
+            text: sentence.text(),
+            words: encoded.words,
+            tags: encoded.tags,
+            best: best.next(),
+            origin: sentence.origin,
+        });
         Ok(Data {
             train,
             validation,
-            held_out,
+            held_out: held_out.collect(),
             lookup,
             frequencies,
             n_train,
@@ -190,6 +183,18 @@ impl Build<'_> {
             remarks,
         })
     }
+}
+
+/// The rows of held-out sentences, the longest first. Their targets number the words of all sentences.
+fn held_out_rows(rows: &Rows<'_>, sentences: &[Encoded]) -> Vec<Row> {
+    let mut n_words = 0;
+    let mut all: Vec<Row> = Vec::new();
+    for one in sentences {
+        all.extend(rows.of(one, Some(n_words)));
+        n_words += one.words.len();
+    }
+    all.sort_by_key(|row| Reverse(row.ids.len()));
+    all
 }
 
 /// The tags of the model's outputs: of a trained model, listed, or those of the training sentences.
