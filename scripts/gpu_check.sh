@@ -15,7 +15,7 @@ suites=(
     tealight-ops:scans tealight-ops:sparse_softmax
     tealight-model:gradients tealight-model:half_precision tealight-model:masked_lm tealight-model:model_laws
     tealight-model:golden_attention
-    tealight-train:gradients tealight-train:hf tealight-train:resume tealight-train:fit
+    tealight-train:hf tealight-train:training
 )
 
 pack() {

@@ -65,7 +65,7 @@ def runs(steps):
     """The name, file and settings of every run."""
     common = [f"training.steps={steps}", "training.evaluate_every=15", "checkpoint.every=15", "log.every=1",
               "schedule.warmup_steps=3"]
-    for path in sorted((ROOT / "configs").rglob("*.toml")):
+    for path in sorted((ROOT / "configs").glob("*/*.toml")):
         yield str(path.relative_to(ROOT / "configs")), path, [*common, *SMALL[path.parent.name]]
     for kind in ATTENTIONS:
         causal = ["model.causal=true"] if kind in CAUSAL_ONLY else []
