@@ -1,7 +1,7 @@
 //! `[model]`: the description of a transformer, independent of its task.
 
 use crate::attention::{AttentionConfig, AttentionSpec, LayerPlace, Reads};
-use crate::choice::names::names;
+use crate::choice::names::{Named as _, names};
 use crate::choice::settings::settings;
 use crate::error::{BuildError, BuildResult, positive};
 use crate::layers::classifier_head::ClassifierHead;
@@ -42,7 +42,7 @@ settings! {
         /// Rate at which the last block's sub-layers are left out of training, example by example; the rates of the
         /// blocks grow linearly up to it (Huang et al. 2016).
         pub stochastic_depth: f64 = 0.,
-        /// Whether a block normalises before or after each sub-layer.
+        /// Where a block normalises: before, after or within each sub-layer.
         pub norm_placement: NormPlacement = NormPlacement::Pre,
         /// Normalise the input of the first block's attention under `norm_placement = "pre"`. ModernBERT leaves this
         /// norm out, as its embeddings are normalised (Warner et al. 2024, §2.1.1).
@@ -96,6 +96,8 @@ names! {
         "pre" => Pre,
         /// After the residual sum.
         "post" => Post,
+        /// On the output of the sub-layer, before the residual sum; the stack ends with one more norm.
+        "output" => Output,
     }
 }
 
@@ -108,6 +110,10 @@ settings! {
         /// The positions of the layer, `rotary`, `rotary_2d` or `none`; `[model.position]` when absent.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub position: Option<PositionConfig> = None,
+        /// Where the norms of the layer stand; `model.norm_placement` when absent. The norm at the end of the stack
+        /// follows that one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub norm_placement: Option<NormPlacement> = None,
     }
 
     /// `[model.embedding]`
@@ -160,9 +166,13 @@ impl ModelConfig {
             );
             return Err(BuildError::config(["model.stochastic_depth", "model.residual"], message));
         }
-        if !self.first_norm && self.norm_placement == NormPlacement::Post {
-            let message = "`model.first_norm` = false, but under `model.norm_placement` = \"post\" no norm stands \
-                           before the first attention";
+        let placement = self.norm_placement_of(0);
+        if !self.first_norm && placement != NormPlacement::Pre {
+            let message = format!(
+                "`model.first_norm` = false, but under `model.norm_placement` = \"{}\" no norm stands before the first \
+                 attention",
+                placement.name()
+            );
             return Err(BuildError::config(["model.first_norm", "model.norm_placement"], message));
         }
         self.validate_layers()?;
@@ -212,6 +222,11 @@ impl ModelConfig {
     /// The positions of layer `i` of a stack that is not an encoder-decoder's.
     pub fn position_of(&self, i: usize) -> &PositionConfig {
         self.layer(i).and_then(|layer| layer.position.as_ref()).unwrap_or(&self.position)
+    }
+
+    /// Where the norms of layer `i` stand.
+    pub fn norm_placement_of(&self, i: usize) -> NormPlacement {
+        self.layer(i).and_then(|layer| layer.norm_placement).unwrap_or(self.norm_placement)
     }
 
     /// The entry of `[[model.layers]]` for layer `i`.

@@ -19,7 +19,7 @@ const SEQ_LEN: usize = 9;
 const SPEC: CausalLmSpec = CausalLmSpec { vocab_size: 11, seq_len: SEQ_LEN, packed: false };
 
 fn layer(kind: &str) -> LayerConfig {
-    LayerConfig { attention: Some(attention(kind)), position: None }
+    LayerConfig { attention: Some(attention(kind)), ..Default::default() }
 }
 
 fn unrotated(kind: &str) -> LayerConfig {
@@ -36,7 +36,7 @@ fn position(kind: &str) -> PositionConfig {
 
 fn window(window: usize) -> LayerConfig {
     let local = local::Config { window, ..local::Config::default() };
-    LayerConfig { attention: Some(AttentionConfig::Local(local)), position: None }
+    LayerConfig { attention: Some(AttentionConfig::Local(local)), ..Default::default() }
 }
 
 fn config(layers: Vec<LayerConfig>) -> ModelConfig {
@@ -137,15 +137,32 @@ fn recomputed_layers_find_what_the_first_one_of_their_kind_passed_on() -> Result
 #[test]
 fn entries_without_settings_change_nothing() -> Result<()> {
     let plain = logits(&config(Vec::new()))?;
-    let same =
-        LayerConfig { attention: Some(attention("softmax")), position: Some(position("rotary")) };
+    let same = LayerConfig {
+        attention: Some(attention("softmax")),
+        position: Some(position("rotary")),
+        ..Default::default()
+    };
     assert_eq!(plain, logits(&config(vec![LayerConfig::default(), same]))?);
     assert_ne!(plain, logits(&config(vec![LayerConfig::default(), window(2)]))?);
     let base = PositionConfig::Rotary(rotary::Config { base: 3., ..Default::default() });
     for position in [base, position("none")] {
-        let other = LayerConfig { attention: None, position: Some(position) };
+        let other = LayerConfig { position: Some(position), ..Default::default() };
         assert_ne!(plain, logits(&config(vec![LayerConfig::default(), other]))?);
     }
+    Ok(())
+}
+
+#[test]
+fn the_norms_of_a_layer_may_stand_elsewhere() -> Result<()> {
+    let of = |placement| LayerConfig { norm_placement: placement, ..Default::default() };
+    let with =
+        |layers| logits(&ModelConfig { norm_placement: NormPlacement::Output, ..config(layers) });
+    let pre = logits(&config(Vec::new()))?;
+    assert_eq!(pre, with(vec![of(Some(NormPlacement::Pre))])?);
+    let output = with(Vec::new())?;
+    assert_eq!(output, with(vec![of(None), of(Some(NormPlacement::Output))])?);
+    let both = with(vec![of(None), of(Some(NormPlacement::Pre))])?;
+    assert!(both != pre && both != output && pre != output);
     Ok(())
 }
 
@@ -210,10 +227,10 @@ fn the_estimate_counts_the_parameters_of_every_layer() -> Result<()> {
 fn entries_that_cannot_be_are_refused_by_their_keys() {
     let too_many = config(vec![LayerConfig::default(); 5]);
     assert!(message(&too_many).contains("`model.layers` has 5 entries, but `model.n_layers` = 4"));
-    let learned = LayerConfig { attention: None, position: Some(position("learned")) };
+    let learned = LayerConfig { position: Some(position("learned")), ..Default::default() };
     let refused = message(&config(vec![LayerConfig::default(), learned]));
     assert!(refused.contains("`model.layers[1].position.kind` = \"learned\""), "{refused}");
-    let rotated = LayerConfig { attention: None, position: Some(position("rotary")) };
+    let rotated = LayerConfig { position: Some(position("rotary")), ..Default::default() };
     let refused = message(&ModelConfig { position: position("alibi"), ..config(vec![rotated]) });
     assert!(refused.contains("`model.position.kind` = \"alibi\""), "{refused}");
     let refused = message(&config(vec![window(0)]));
@@ -229,4 +246,7 @@ fn entries_that_cannot_be_are_refused_by_their_keys() {
         ..config(Vec::new())
     };
     assert!(message(&post).contains("`model.first_norm` = false"));
+    let own = LayerConfig { norm_placement: Some(NormPlacement::Output), ..Default::default() };
+    let refused = message(&ModelConfig { first_norm: false, ..config(vec![own]) });
+    assert!(refused.contains("`model.norm_placement` = \"output\""), "{refused}");
 }

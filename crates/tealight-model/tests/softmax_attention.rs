@@ -7,6 +7,7 @@ mod differences;
 use candle_core::{D, DType, Result, Tensor};
 use common::{normal, values};
 use differences::checked_gradients;
+use tealight_model::attention::qk_norm::NormOver;
 use tealight_model::attention::score::Score;
 use tealight_model::attention::{AttentionConfig, decoding, local, softmax};
 use tealight_model::init::Normal;
@@ -37,6 +38,16 @@ fn local(window: usize, n_kv_heads: Option<usize>, qk_norm: bool) -> AttentionCo
     AttentionConfig::Local(local::Config { window, n_kv_heads, qk_norm, ..Default::default() })
 }
 
+fn normalised_together(n_kv_heads: Option<usize>, qk_norm: bool) -> AttentionConfig {
+    let qk_norm_over = NormOver::AllHeads;
+    AttentionConfig::Softmax(softmax::Config {
+        n_kv_heads,
+        qk_norm,
+        qk_norm_over,
+        ..Default::default()
+    })
+}
+
 fn all_configs() -> Vec<AttentionConfig> {
     let mut configs = Vec::new();
     for n_kv_heads in SHARED {
@@ -44,6 +55,7 @@ fn all_configs() -> Vec<AttentionConfig> {
             configs.extend(Score::ALL.iter().map(|&score| softmax(score, n_kv_heads, qk_norm)));
             configs.extend([1, 3, 100].map(|window| local(window, n_kv_heads, qk_norm)));
         }
+        configs.push(normalised_together(n_kv_heads, true));
     }
     configs
 }
@@ -293,6 +305,12 @@ fn settings_out_of_range_are_refused_by_key() {
             "= 1048576 does not divide",
         ),
         (local(5, Some(8), true), Reads::Past, "model.attention.n_kv_heads", "= 8 does not divide"),
+        (
+            normalised_together(None, false),
+            Reads::Past,
+            "model.attention.qk_norm_over",
+            "needs `model.attention.qk_norm` = true",
+        ),
         (local(0, None, false), Reads::Past, "model.attention.window", "= 0 must be positive"),
         (
             local(5, None, false),

@@ -20,6 +20,7 @@ use super::onnx::{self, Layer, Output};
 use super::output_gate::OutputGate;
 use super::parts::Parts;
 use super::projection::Heads;
+use super::qk_norm::{NormOver, QkNorm};
 use super::reduces_to::ReducesTo;
 use super::score::Score;
 use super::sink::Sink;
@@ -52,7 +53,8 @@ settings! {
 impl Config {
     fn parts(&self) -> Parts {
         let Self { window, n_kv_heads, qk_norm, qk_norm_epsilon, sink, output_gate, .. } = *self;
-        let heads = Heads { n_kv_heads, qk_norm: qk_norm.then_some(qk_norm_epsilon) };
+        let norm = QkNorm { epsilon: qk_norm_epsilon, over: NormOver::Head };
+        let heads = Heads { n_kv_heads, qk_norm: qk_norm.then_some(norm) };
         Parts { heads, score: Score::ScaledDot, window: Some(window), sink, output_gate }
     }
 }

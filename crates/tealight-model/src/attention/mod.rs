@@ -41,6 +41,7 @@ pub mod path;
 pub mod performer;
 mod previous;
 pub(crate) mod projection;
+pub mod qk_norm;
 pub mod recurrent;
 pub mod reduces_to;
 pub mod retention;

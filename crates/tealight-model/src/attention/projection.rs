@@ -4,27 +4,18 @@
 //! et al. 2023, <https://arxiv.org/abs/2305.13245>) or all of them (multi-query, Shazeer 2019,
 //! <https://arxiv.org/abs/1911.02150>). Parameters and decoding cache shrink by the same factor.
 //!
-//! Queries and keys may be normalised, which bounds the scores (Henry et al. 2020,
-//! <https://arxiv.org/abs/2010.04245>; Dehghani et al. 2023, <https://arxiv.org/abs/2302.05442>):
-//!
-//! ```text
-//! q ← g_q ⊙ q / √(mean(q²) + ε),   k ← g_k ⊙ k / √(mean(k²) + ε)        within each head
-//! ```
-//!
-//! Henry et al. divide by the length and learn one scale for the scores; Dehghani et al. use LayerNorm. Here
-//! it is the root mean square, with a gain for each feature, which all heads share.
+//! Queries and keys may be normalised, see [`qk_norm`](super::qk_norm).
 
 use candle_core::{Result, Tensor};
-use candle_nn::{VarBuilder, init};
-use tealight_ops::norm::rms_norm;
+use candle_nn::VarBuilder;
 use tealight_ops::reshape;
 use tealight_ops::swap_axes::swap_axes;
 
+use super::qk_norm::{Gain, QkNorm};
 use super::short_convolution::{self, Before, ShortConvolution};
 use super::{AttentionCost, AttentionInput, AttentionSpec, Reads};
 use crate::error::BuildResult;
 use crate::layers::linear::{Bias, Linear};
-use crate::layers::norm::check_epsilon;
 use crate::position::rotary::Rotary;
 
 /// The maps W^Q, W^K and W^V of the residual stream.
@@ -89,18 +80,11 @@ impl Maps {
 #[derive(Debug)]
 pub(super) struct Projection {
     maps: Maps,
-    /// The gains g_q and g_k, `(head_dim)`, if queries and keys are normalised.
+    /// g_q and g_k, if queries and keys are normalised.
     gains: Option<[Gain; 2]>,
     rotary: Option<Rotary>,
     n_heads: usize,
     n_kv_heads: usize,
-}
-
-/// The gain g of normalised queries or keys, and ε.
-#[derive(Debug)]
-struct Gain {
-    weight: Tensor,
-    epsilon: f64,
 }
 
 /// Settings of the maps that several kinds share.
@@ -108,8 +92,8 @@ struct Gain {
 pub(crate) struct Heads {
     /// Heads of keys and values; `None`: as many as of queries.
     pub(crate) n_kv_heads: Option<usize>,
-    /// ε of the normalisation of queries and keys within each head, if there is one.
-    pub(crate) qk_norm: Option<f64>,
+    /// The normalisation of queries and keys, if there is one.
+    pub(crate) qk_norm: Option<QkNorm>,
 }
 
 impl Heads {
@@ -138,23 +122,15 @@ impl Heads {
 
 impl Projection {
     /// Builds `query`, and `key` and `value` with `heads.n_kv_heads`; under `heads.qk_norm` also the gains
-    /// `query_norm` and `key_norm (head_dim)`.
+    /// `query_norm` and `key_norm`.
     pub(super) fn build(
         spec: &AttentionSpec<'_>,
         vb: &VarBuilder<'_>,
         heads: Heads,
     ) -> BuildResult<Self> {
         let n_kv_heads = heads.n_kv_heads(spec)?;
-        if let Some(epsilon) = heads.qk_norm {
-            check_epsilon(&format!("{}.qk_norm_epsilon", spec.key), epsilon)?;
-        }
-        let gain = |name, epsilon| {
-            let weight = vb.pp(name).get_with_hints(spec.head_dim(), "weight", init::ONE)?;
-            Result::Ok(Gain { weight, epsilon })
-        };
-        let gains =
-            |epsilon| Result::Ok([gain("query_norm", epsilon)?, gain("key_norm", epsilon)?]);
-        let gains = heads.qk_norm.map(gains).transpose()?;
+        let gains = heads.qk_norm.map(|norm| norm.build([spec.n_heads, n_kv_heads], spec, vb));
+        let gains = gains.transpose()?;
         let kv_width = n_kv_heads.saturating_mul(spec.head_dim());
         let maps = Maps::build(spec, [spec.d_heads(), kv_width, kv_width], vb)?;
         Ok(Self { maps, gains, rotary: spec.rotary(), n_heads: spec.n_heads, n_kv_heads })
@@ -232,21 +208,21 @@ impl Projection {
 
     fn query_heads(&self, query: &Tensor) -> Result<Tensor> {
         let gain = self.gains.as_ref().map(|[query, _key]| query);
-        normalised(split_heads(query, self.n_heads)?, gain)
+        normalised_heads(query, self.n_heads, gain)
     }
 
     fn key_value_heads(&self, key: &Tensor, value: &Tensor) -> Result<(Tensor, Tensor)> {
         let gain = self.gains.as_ref().map(|[_query, key]| key);
-        let key = normalised(split_heads(key, self.n_kv_heads)?, gain)?;
+        let key = normalised_heads(key, self.n_kv_heads, gain)?;
         Ok((key, split_heads(value, self.n_kv_heads)?))
     }
 }
 
-/// g ⊙ x / √(mean(x²) + ε) over the last axis, if there is a `gain`.
-fn normalised(x: Tensor, gain: Option<&Gain>) -> Result<Tensor> {
+/// `(batch, len, width)` → `(batch, len, n_heads, head_dim)`, normalised if there is a `gain`.
+fn normalised_heads(x: &Tensor, n_heads: usize, gain: Option<&Gain>) -> Result<Tensor> {
     match gain {
-        Some(Gain { weight, epsilon }) => rms_norm(&x, weight, *epsilon),
-        None => Ok(x),
+        Some(gain) => gain.forward(x, n_heads),
+        None => split_heads(x, n_heads),
     }
 }
 
@@ -277,12 +253,10 @@ pub(super) fn cost_with(
         flops: 4. * d_model * (width * q_len + kv_width * kv_len),
         activations: (5. * width + d_model) * q_len + 4. * kv_width * kv_len,
     } + short_convolution::cost(spec, channels, kv_len as usize);
-    if heads.qk_norm.is_none() {
-        return maps;
-    }
+    let Some(norm) = heads.qk_norm else { return maps };
     let (query, key) = (width * q_len, kv_width * kv_len);
     maps + AttentionCost {
-        parameters: 2. * spec.head_dim() as f64,
+        parameters: norm.over.n_parameters(spec.head_dim() as f64, [width, kv_width]),
         // A square, a sum, and two products for each number.
         flops: 4. * (query + key),
         activations: query + key,

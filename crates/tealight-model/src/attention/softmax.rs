@@ -26,6 +26,7 @@ use super::onnx::{self, Layer, Output};
 use super::output_gate::{Gate, OutputGate};
 use super::parts::Parts;
 use super::projection::{self, Heads, Projection, concat_heads};
+use super::qk_norm::{NormOver, QkNorm};
 use super::score::{Score, ScoreFunction};
 use super::short_convolution::Before;
 use super::sink::Sink;
@@ -49,10 +50,12 @@ settings! {
         pub score: Score = Score::ScaledDot,
         /// Heads of keys and values, a divisor of `model.n_heads`; as many as of queries when absent.
         pub n_kv_heads: Option<usize> = None,
-        /// Normalise queries and keys within each head.
+        /// Normalise queries and keys.
         pub qk_norm: bool = false,
         /// ε of that normalisation.
         pub qk_norm_epsilon: f64 = 1e-6,
+        /// Over which features it normalises.
+        pub qk_norm_over: NormOver = NormOver::Head,
         /// What takes weight beside the keys. With scores that are products.
         pub sink: Sink = Sink::None,
         /// What the heads are multiplied by before the output map. With scores that are products.
@@ -65,8 +68,8 @@ settings! {
 impl Config {
     /// The settings of the maps into heads.
     fn heads(&self) -> Heads {
-        let Self { n_kv_heads, qk_norm, qk_norm_epsilon, .. } = *self;
-        Heads { n_kv_heads, qk_norm: qk_norm.then_some(qk_norm_epsilon) }
+        let Self { n_kv_heads, qk_norm, qk_norm_epsilon: epsilon, qk_norm_over: over, .. } = *self;
+        Heads { n_kv_heads, qk_norm: qk_norm.then_some(QkNorm { epsilon, over }) }
     }
 
     fn parts(&self) -> Parts {
@@ -92,6 +95,11 @@ impl Config {
 
 impl AttentionKind for Config {
     fn build(&self, spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> BuildResult<BoxAttention> {
+        if self.qk_norm_over != NormOver::Head && !self.qk_norm {
+            let (over, key) = (self.qk_norm_over.name(), spec.key);
+            let rule = format!("= \"{over}\" needs `{key}.qk_norm` = true");
+            return Err(spec.invalid("qk_norm_over", &rule));
+        }
         if self.score.is_product() {
             Ok(Box::new(Softmax::build(spec, vb, self.parts())?))
         } else {

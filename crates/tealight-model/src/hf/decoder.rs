@@ -13,8 +13,10 @@ use super::layers::{self, Kind, Layer};
 use super::rules::Rules;
 use super::table::{Alias, Pair, Role};
 use super::{HfResult, requirements};
+use crate::attention::qk_norm::NormOver;
 use crate::attention::score::Score;
 use crate::attention::{AttentionConfig, local, softmax};
+use crate::choice::names::Named as _;
 use crate::config::{LayerConfig, ModelConfig, NormPlacement};
 use crate::layers::feed_forward::{FeedForwardConfig, GluConfig};
 use crate::layers::norm::{NormConfig, RmsNormConfig};
@@ -123,7 +125,7 @@ pub(super) fn with_windows(config: ModelConfig, kinds: &[Kind], window: usize) -
         (true, _) => config,
         (false, true) => ModelConfig { attention: local, ..config },
         (false, false) => {
-            let sliding = LayerConfig { attention: Some(local), position: None };
+            let sliding = LayerConfig { attention: Some(local), ..Default::default() };
             ModelConfig { layers: layers::entries(kinds, &sliding), ..config }
         }
     }
@@ -248,7 +250,7 @@ impl Heads {
                         qk_norm_epsilon,
                         sink,
                         output_gate,
-                        conv_size: 0,
+                        ..Default::default()
                     }
                 }
                 other => {
@@ -286,6 +288,10 @@ fn check_heads(
         let required = format!("that of `model.norm`, {epsilon}");
         let same = value == epsilon;
         rules.check(same, &key("qk_norm_epsilon"), &value.to_string(), &required);
+        let over = heads.qk_norm_over;
+        if over != NormOver::Head {
+            rules.wrong_kind(&key("qk_norm_over"), over.name(), NormOver::Head.name());
+        }
     }
 }
 
@@ -296,11 +302,23 @@ fn rotary_keys(config: &ModelConfig, rules: &mut Rules) -> Map<String, Value> {
     for Layer { position: (table, position), .. } in layers::layers(config) {
         rules.check(position == first, &table, "not the first layer's", "one for all layers");
     }
-    let PositionConfig::Rotary(rotary::Config { base, scaling, .. }) = first else {
+    let PositionConfig::Rotary(rotary) = first else {
         rules.wrong_kind("model.position.kind", first.kind(), "rotary");
         return Map::new();
     };
-    let mut table = match scaling {
+    let table = write_rotary_table(rotary);
+    let mut old = table.clone();
+    if let Some(old) = old.as_object_mut() {
+        old.shift_remove("rope_theta");
+    }
+    let old = if rotary.scaling.is_none() { Value::Null } else { old };
+    let keys = json!({ "rope_parameters": table, "rope_theta": rotary.base, "rope_scaling": old });
+    keys.as_object().cloned().unwrap_or_default()
+}
+
+/// The value of `rope_parameters`.
+pub(super) fn write_rotary_table(rotary: &rotary::Config) -> Value {
+    let mut table = match &rotary.scaling {
         Scaling::None => json!({ "rope_type": "default" }),
         Scaling::Linear(Linear { factor }) => json!({ "rope_type": "linear", "factor": factor }),
         Scaling::Llama3(llama3) => json!({
@@ -311,10 +329,8 @@ fn rotary_keys(config: &ModelConfig, rules: &mut Rules) -> Map<String, Value> {
             "original_max_position_embeddings": llama3.original_max_seq_len,
         }),
     };
-    let old = if scaling.is_none() { Value::Null } else { table.clone() };
-    table["rope_theta"] = (*base).into();
-    let keys = json!({ "rope_parameters": table, "rope_theta": base, "rope_scaling": old });
-    keys.as_object().cloned().unwrap_or_default()
+    table["rope_theta"] = rotary.base.into();
+    table
 }
 
 /// The names of all families. The classes of `transformers` rotate in the layout `half`.
@@ -352,7 +368,7 @@ fn pairs(config: &ModelConfig) -> Vec<Pair> {
 }
 
 /// A tied output shares the token table.
-fn aliases(config: &ModelConfig) -> Vec<Alias> {
+pub(super) fn aliases(config: &ModelConfig) -> Vec<Alias> {
     let alias = Alias { name: "lm_head.weight", of: "model.embed_tokens.weight", role: Role::Tied };
     config.tied_output.then_some(alias).into_iter().collect()
 }

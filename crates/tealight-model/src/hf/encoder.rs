@@ -103,8 +103,7 @@ pub(super) struct Blocks {
 /// Requires the blocks and the head of BERT, but leaves attention and positions to the family.
 pub(super) fn check(config: &ModelConfig, rules: &mut Rules) -> Blocks {
     rules.require_off("model.causal", config.causal, "bidirectional attention");
-    let post = config.norm_placement == NormPlacement::Post;
-    rules.check(post, "model.norm_placement", "\"pre\"", "\"post\"");
+    requirements::check_norm_placement(NormPlacement::Post, config, rules);
     rules.require_on("model.residual", config.residual, "residual connections");
     requirements::check_equal_layers(config, rules);
     rules.require_on("model.bias", config.bias, "biases in all linear maps");

@@ -1,4 +1,4 @@
-//! Layers that attend to all positions or to a window: `layer_types` in a `config.json`, `[[model.layers]]` here.
+//! Layers of several kinds: `layer_types` in a `config.json`, `[[model.layers]]` here.
 
 use std::fmt::Display;
 
@@ -6,7 +6,7 @@ use super::keys::Keys;
 use super::rules::Rules;
 use super::{HfError, HfResult};
 use crate::attention::AttentionConfig;
-use crate::config::{LayerConfig, ModelConfig};
+use crate::config::{LayerConfig, ModelConfig, NormPlacement};
 use crate::position::PositionConfig;
 
 /// The names of the kinds of layers in `layer_types`, and in version 5's `rope_parameters`.
@@ -23,6 +23,17 @@ pub(super) enum Kind {
 
 /// The kinds in a `config.json`, one per layer; `None` if it does not list them.
 pub(super) fn read_types(keys: &mut Keys, n_layers: usize) -> HfResult<Option<Vec<Kind>>> {
+    let kind = |i| if i == 0 { Kind::Full } else { Kind::Sliding };
+    let listed = read_indices(keys, n_layers, &TYPES)?;
+    Ok(listed.map(|listed| listed.into_iter().map(kind).collect()))
+}
+
+/// As [`read_types`]: for each layer, the index of its kind among `types`.
+pub(super) fn read_indices(
+    keys: &mut Keys,
+    n_layers: usize,
+    types: &[&str],
+) -> HfResult<Option<Vec<usize>>> {
     let Some(names) = keys.words("layer_types")? else { return Ok(None) };
     if names.len() != n_layers {
         let message = format!(
@@ -31,15 +42,13 @@ pub(super) fn read_types(keys: &mut Keys, n_layers: usize) -> HfResult<Option<Ve
         );
         return Err(HfError::Config(message));
     }
-    let kind = |name: String| match TYPES.iter().position(|known| *known == name) {
-        Some(0) => Ok(Kind::Full),
-        Some(_) => Ok(Kind::Sliding),
-        None => Err(HfError::Config(format!(
-            "`layer_types` contains \"{name}\", expected one of {}",
-            TYPES.join(", ")
-        ))),
+    let index = |name: String| {
+        types.iter().position(|known| *known == name).ok_or_else(|| {
+            let known = types.join(", ");
+            HfError::Config(format!("`layer_types` contains \"{name}\", expected one of {known}"))
+        })
     };
-    names.into_iter().map(kind).collect::<HfResult<_>>().map(Some)
+    names.into_iter().map(index).collect::<HfResult<_>>().map(Some)
 }
 
 /// Refuses `layer_types` with sliding layers, because `why`.
@@ -60,21 +69,27 @@ pub(super) fn types(kinds: &[Kind]) -> Vec<&'static str> {
 /// The entries of `[[model.layers]]`: the shortest pattern that repeats to these kinds. A full layer is as the
 /// model's; a sliding one is `sliding`.
 pub(super) fn entries(kinds: &[Kind], sliding: &LayerConfig) -> Vec<LayerConfig> {
-    let n_layers = kinds.len();
-    let repeats = |n: &usize| kinds.iter().enumerate().all(|(i, kind)| *kind == kinds[i % n]);
-    let period = (1..n_layers).find(repeats).unwrap_or(n_layers);
     let entry = |&kind: &Kind| match kind {
         Kind::Full => LayerConfig::default(),
         Kind::Sliding => sliding.clone(),
     };
-    kinds[..period].iter().map(entry).collect()
+    period(kinds).iter().map(entry).collect()
 }
 
-/// A layer of a model, with the tables of the TOML that its attention and its positions stand in.
+/// The shortest pattern that repeats to `kinds`.
+pub(super) fn period<T: PartialEq>(kinds: &[T]) -> &[T] {
+    let n_layers = kinds.len();
+    let repeats = |n: &usize| kinds.iter().enumerate().all(|(i, kind)| *kind == kinds[i % n]);
+    &kinds[..(1..n_layers).find(repeats).unwrap_or(n_layers)]
+}
+
+/// A layer of a model: its attention and its positions with the tables of the TOML that they stand in, and where its norms
+/// stand with the key that says so.
 pub(super) struct Layer<'a> {
     pub(super) kind: Kind,
     pub(super) attention: (String, &'a AttentionConfig),
     pub(super) position: (String, &'a PositionConfig),
+    pub(super) norm_placement: (String, NormPlacement),
 }
 
 /// The layers of a model up to where they repeat.
@@ -87,6 +102,7 @@ pub(super) fn layers(config: &ModelConfig) -> impl Iterator<Item = Layer<'_>> {
         let entry = config.layers.get(i);
         let own_attention = entry.map(|entry| entry.attention.is_some());
         let own_position = entry.map(|entry| entry.position.is_some());
+        let own_placement = entry.map(|entry| entry.norm_placement.is_some());
         let attention = config.attention_of(i);
         let kind = match attention {
             AttentionConfig::Local(_) => Kind::Sliding,
@@ -96,6 +112,7 @@ pub(super) fn layers(config: &ModelConfig) -> impl Iterator<Item = Layer<'_>> {
             kind,
             attention: (table("attention", own_attention), attention),
             position: (table("position", own_position), config.position_of(i)),
+            norm_placement: (table("norm_placement", own_placement), config.norm_placement_of(i)),
         }
     })
 }

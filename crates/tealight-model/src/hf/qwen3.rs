@@ -77,7 +77,7 @@ mod tests {
     use super::super::{Family, describe, express_as};
     use super::*;
     use crate::attention::{AttentionConfig, local, softmax};
-    use crate::config::LayerConfig;
+    use crate::config::{LayerConfig, NormPlacement};
     use crate::position::PositionConfig;
 
     const FULL: &str = "full_attention";
@@ -140,14 +140,18 @@ mod tests {
     #[test]
     fn layers_share_window_heads_and_positions() -> HfResult<()> {
         let attention =
-            |kind: AttentionConfig| LayerConfig { attention: Some(kind), position: None };
+            |kind: AttentionConfig| LayerConfig { attention: Some(kind), ..Default::default() };
         let local = |window, n_kv_heads| {
             let norms =
                 local::Config { qk_norm: true, qk_norm_epsilon: 1e-5, ..Default::default() };
             AttentionConfig::Local(local::Config { window, n_kv_heads, ..norms })
         };
         let described = describe(&config().to_string())?;
-        let own = LayerConfig { position: Some(PositionConfig::None), attention: None };
+        let own = LayerConfig {
+            position: Some(PositionConfig::None),
+            norm_placement: Some(NormPlacement::Output),
+            ..Default::default()
+        };
         let config = ModelConfig {
             n_layers: 5,
             layers: vec![
@@ -160,6 +164,7 @@ mod tests {
             ..described.config.clone()
         };
         let expected = [
+            "model.layers[4].norm_placement",
             "model.layers[2].attention.window",
             "model.layers[2].attention.n_kv_heads",
             "model.layers[3].attention.kind",

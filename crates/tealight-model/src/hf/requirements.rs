@@ -1,11 +1,13 @@
 //! Requirements on a configuration that several families share, and the standard deviation of the initial weights.
 //! A function returns the setting that it has checked, if `config.json` states it.
 
+use super::layers::{self, Layer};
 use super::rules::Rules;
 use crate::attention::output_gate::OutputGate;
 use crate::attention::score::Score;
 use crate::attention::sink::Sink;
 use crate::attention::{AttentionConfig, softmax};
+use crate::choice::names::Named as _;
 use crate::config::{EmbeddingConfig, ModelConfig, NormPlacement};
 use crate::layers::feed_forward::{Activation, FeedForwardConfig, GluConfig, MlpConfig};
 use crate::layers::norm::{LayerNormConfig, NormConfig, RmsNormConfig};
@@ -24,10 +26,37 @@ pub(super) fn check_first_norm(config: &ModelConfig, rules: &mut Rules) {
     rules.require_on("model.first_norm", config.first_norm, "a norm before every attention");
 }
 
+/// Requires the norms of all layers at one place.
+pub(super) fn check_norm_placement(
+    required: NormPlacement,
+    config: &ModelConfig,
+    rules: &mut Rules,
+) {
+    for Layer { norm_placement: (key, placement), .. } in layers::layers(config) {
+        check_norm_placement_in(&key, placement, required, rules);
+    }
+}
+
+/// Requires the norms of the layer of which `key` is set at one place.
+pub(super) fn check_norm_placement_in(
+    key: &str,
+    placement: NormPlacement,
+    required: NormPlacement,
+    rules: &mut Rules,
+) {
+    if placement != required {
+        rules.wrong_kind(key, placement.name(), required.name());
+    }
+}
+
 /// Requires pre-norm blocks, and embeddings without scale or norm.
 pub(super) fn check_pre_norm_blocks(config: &ModelConfig, rules: &mut Rules) {
-    let pre = config.norm_placement == NormPlacement::Pre;
-    rules.check(pre, "model.norm_placement", "\"post\"", "\"pre\"");
+    check_norm_placement(NormPlacement::Pre, config, rules);
+    check_plain_stream(config, rules);
+}
+
+/// Requires residual connections, and embeddings without scale or norm.
+pub(super) fn check_plain_stream(config: &ModelConfig, rules: &mut Rules) {
     rules.require_on("model.residual", config.residual, "residual connections");
     let EmbeddingConfig { scale, norm } = config.embedding;
     rules.require_off("model.embedding.scale", scale, "unscaled embeddings");

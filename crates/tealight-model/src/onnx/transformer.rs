@@ -8,7 +8,7 @@ use crate::attention::onnx::{Layer, Output};
 use crate::config::{EmbeddingConfig, ModelConfig, NormPlacement};
 use crate::error::BuildResult;
 use crate::layers::feed_forward::FeedForwardConfig;
-use crate::onnx_graph::{Graph, OnnxResult, Parameters, Scope, Sequence, Value};
+use crate::onnx_graph::{OnnxResult, Parameters, Scope, Sequence, Value};
 use crate::patches::Grid;
 use crate::position::onnx::{Angles, Call};
 use crate::position::{Position, PositionConfig, PositionSpec};
@@ -134,7 +134,7 @@ impl Backbone<'_> {
             x = output.y;
             present.extend(output.present);
         }
-        if config.norm_placement == NormPlacement::Pre {
+        if config.norm_placement != NormPlacement::Post {
             x = config.norm.onnx(sequence.graph, &parameters.at("final_norm"), &x)?;
         }
         Ok(Hidden { states: x, present })
@@ -169,33 +169,42 @@ impl Backbone<'_> {
         let Self { config, sequence: Sequence { graph, .. }, .. } = *self;
         let own = at.at("attention_residual.norm");
         let has_norm = i > 0 || config.first_norm;
-        let inner = if has_norm { self.before(x, &own)? } else { x.clone() };
+        let inner = if has_norm { self.before(i, x, &own)? } else { x.clone() };
         let Output { y, present } = config.attention_of(i).onnx(layer, &inner)?;
-        let x = self.after(graph, x, &y, &own)?;
+        let x = self.after(i, x, &y, &own)?;
         let own = at.at("feed_forward_residual.norm");
         if config.feed_forward == FeedForwardConfig::None {
             return Ok(Output { y: x, present });
         }
-        let inner = self.before(&x, &own)?;
+        let inner = self.before(i, &x, &own)?;
         let change = config.feed_forward.onnx(graph, &at.at("feed_forward"), &inner)?;
-        let y = self.after(graph, &x, &change, &own)?;
+        let y = self.after(i, &x, &change, &own)?;
         Ok(Output { y, present })
     }
 
-    /// The input of a sub-layer: normalised under pre-norm.
-    fn before(&self, x: &Value, at: &Scope<'_>) -> OnnxResult<Value> {
-        match self.config.norm_placement {
-            NormPlacement::Pre => self.config.norm.onnx(self.sequence.graph, at, x),
-            NormPlacement::Post => Ok(x.clone()),
-        }
+    /// The input of a sub-layer of block `i`: normalised under pre-norm.
+    fn before(&self, i: usize, x: &Value, at: &Scope<'_>) -> OnnxResult<Value> {
+        self.normed(i, NormPlacement::Pre, x, at)
     }
 
-    /// The residual sum, normalised under post-norm.
-    fn after(&self, graph: &Graph, x: &Value, change: &Value, at: &Scope<'_>) -> OnnxResult<Value> {
-        let sum = if self.config.residual { graph.add(x, change) } else { change.clone() };
-        match self.config.norm_placement {
-            NormPlacement::Pre => Ok(sum),
-            NormPlacement::Post => self.config.norm.onnx(graph, at, &sum),
+    /// The residual sum; it or the `change` is normalised, where the norms of block `i` stand there.
+    fn after(&self, i: usize, x: &Value, change: &Value, at: &Scope<'_>) -> OnnxResult<Value> {
+        let change = self.normed(i, NormPlacement::Output, change, at)?;
+        let sum = if self.config.residual { self.sequence.graph.add(x, &change) } else { change };
+        self.normed(i, NormPlacement::Post, &sum, at)
+    }
+
+    /// `x`, normalised if the norms of block `i` stand at `place`.
+    fn normed(
+        &self,
+        i: usize,
+        place: NormPlacement,
+        x: &Value,
+        at: &Scope<'_>,
+    ) -> OnnxResult<Value> {
+        if self.config.norm_placement_of(i) == place {
+            return self.config.norm.onnx(self.sequence.graph, at, x);
         }
+        Ok(x.clone())
     }
 }

@@ -4,12 +4,14 @@
 //! ```text
 //! pre    x ← x + Dropout(f(Norm(x)))          Xiong et al. 2020
 //! post   x ← Norm(x + Dropout(f(x)))          Vaswani et al. 2017
+//! output x ← x + Dropout(Norm(f(x)))          Liu et al. 2021, "Swin Transformer V2", §3.2
 //! ```
 //!
 //! where f is the sub-layer. Under `model.stochastic_depth`, training leaves the change of a sub-layer out for some
 //! examples (Huang et al. 2016, <https://arxiv.org/abs/1603.09382>): in block l of L with the rate l/L of the
 //! setting, eq. (4).
-//! Pre: <https://arxiv.org/abs/2002.04745>. Post: <https://arxiv.org/abs/1706.03762>.
+//! Pre: <https://arxiv.org/abs/2002.04745>. Post: <https://arxiv.org/abs/1706.03762>. Output:
+//! <https://arxiv.org/abs/2111.09883>; OLMo 2 (2025) has it in every layer, OLMo Hybrid beside pre.
 
 use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
@@ -321,7 +323,7 @@ struct SubLayer<L> {
 }
 
 impl<L> SubLayer<L> {
-    /// `layer` with a `norm` and dropout at `vb`, in block `l` of `n_layers`.
+    /// `layer` with a `norm` and dropout at `vb`, in block `l` of `n_layers`, counted from 1.
     fn build(
         layer: L,
         norm: &NormConfig,
@@ -332,7 +334,7 @@ impl<L> SubLayer<L> {
         Ok(Self {
             layer,
             norm: norm.build(config.d_model, &vb.pp("norm"))?,
-            placement: config.norm_placement,
+            placement: config.norm_placement_of(l - 1),
             keeps_input: config.residual,
             dropout: Dropout::new(config.dropout, vb),
             depth: Dropout::new(
@@ -342,11 +344,11 @@ impl<L> SubLayer<L> {
         })
     }
 
-    /// The input of the layer: Norm(x) under pre-norm, x under post-norm.
+    /// The input of the layer: Norm(x) under pre-norm, x otherwise.
     fn layer_input(&self, x: &Tensor) -> Result<Tensor> {
         match self.placement {
             NormPlacement::Pre => self.norm.forward(x),
-            NormPlacement::Post => Ok(x.clone()),
+            NormPlacement::Post | NormPlacement::Output => Ok(x.clone()),
         }
     }
 
@@ -358,13 +360,17 @@ impl<L> SubLayer<L> {
         f: impl FnOnce(&Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let change = f(&self.layer_input(x)?)?;
+        let change = match self.placement {
+            NormPlacement::Output => self.norm.forward(&change)?,
+            NormPlacement::Pre | NormPlacement::Post => change,
+        };
         let sum = match (self.keeps_input, self.depth.draw(mode)) {
             (true, None) => residual(x, &change, self.dropout.draw(mode))?,
             (true, Some(draw)) => stochastic_depth(x, &self.dropout.forward(&change, mode)?, draw)?,
             (false, _) => self.dropout.forward(&change, mode)?,
         };
         match self.placement {
-            NormPlacement::Pre => Ok(sum),
+            NormPlacement::Pre | NormPlacement::Output => Ok(sum),
             NormPlacement::Post => self.norm.forward(&sum),
         }
     }

@@ -15,7 +15,7 @@ use crate::layers::norm::BoxNorm;
 use crate::mode::Activations;
 use crate::position::AttentionNeeds;
 
-/// `n_layers` blocks and, under pre-norm, a final norm.
+/// `n_layers` blocks and, unless they end with norms, a final norm.
 #[derive(Debug)]
 pub struct Stack {
     blocks: Vec<Arc<Block>>,
@@ -36,7 +36,7 @@ impl Stack {
             Block::build(config, spec, i, needs, &vb.pp("layer").pp(i)).map(Arc::new)
         };
         let blocks = (0..spec.n_layers).map(layer).collect::<BuildResult<_>>()?;
-        let final_norm = (config.norm_placement == NormPlacement::Pre)
+        let final_norm = (config.norm_placement != NormPlacement::Post)
             .then(|| config.norm.build(config.d_model, &vb.pp("final_norm")))
             .transpose()?;
         Ok(Self { blocks, final_norm })

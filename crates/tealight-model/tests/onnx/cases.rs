@@ -102,12 +102,19 @@ const POSITIONS: [(&str, &str); 9] = [
 /// Kinds of attention that are tried with every position.
 const WITH_EVERY_POSITION: [&str; 4] = ["softmax", "local", "nystrom", "retention"];
 
-const STYLES: [(&str, &str, Task); 19] = [
+const STYLES: [(&str, &str, Task); 20] = [
     (
         "bert",
         "norm_placement = 'post'\ntied_output = true\nembedding = { norm = true }\n\
          norm = { kind = 'layer_norm', epsilon = 1e-12 }",
         Task::MaskedLm,
+    ),
+    (
+        "output_norms",
+        "causal = true\nnorm_placement = 'output'\nnorm = { kind = 'rms_norm' }\n\
+         attention = { kind = 'softmax', n_kv_heads = 1, qk_norm = true, qk_norm_over = 'all_heads' }\n\
+         layers = [{ norm_placement = 'pre', attention = { kind = 'linear' } }, {}]",
+        Task::CausalLm,
     ),
     ("bert_encoder", "norm_placement = 'post'\nembedding = { norm = true }", Task::Encoder),
     ("classifier_mean", "", Task::Classifier(ReadOut::Mean)),

@@ -4,6 +4,7 @@ use candle_core::Result;
 
 use super::{Layer, Output, convolution};
 use crate::attention::projection::Heads;
+use crate::attention::qk_norm::NormOver;
 use crate::onnx_graph::{Graph, OnnxResult, Value, signed};
 
 /// Queries `(batch, n_heads, q_len, head_dim)`, and keys and values `(batch, n_heads, kv_len, head_dim)`.
@@ -20,22 +21,25 @@ pub(crate) struct Qkv {
 pub(crate) fn project(layer: &Layer<'_>, x: &Value, heads: Heads) -> OnnxResult<Qkv> {
     let (graph, n_heads) = (layer.graph(), layer.n_heads);
     let n_kv_heads = heads.n_kv_heads.unwrap_or(n_heads);
-    let normed = |name, x: Value| {
-        let Some(epsilon) = heads.qk_norm else { return Result::Ok(x) };
+    let map = |name| convolution::activated(layer, name, graph.linear(&layer.at.at(name), x)?);
+    let normed = |name, over: NormOver, x: Value| {
+        let Some(norm) = heads.qk_norm.filter(|norm| norm.over == over) else {
+            return Result::Ok(x);
+        };
         let gain = layer.at.at(format!("{name}_norm")).constant(graph, "weight")?;
-        Ok(graph.rms_norm(&x, &gain, epsilon))
+        Ok(graph.rms_norm(&x, &gain, norm.epsilon))
     };
     let of = |name, n| {
-        let y = convolution::activated(layer, name, graph.linear(&layer.at.at(name), x)?)?;
-        OnnxResult::Ok(split(layer, &y, n))
+        let whole = normed(name, NormOver::AllHeads, map(name)?)?;
+        OnnxResult::Ok(normed(name, NormOver::Head, split(layer, &whole, n))?)
     };
     let rotated = |x: Value| match layer.angles {
         Some(angles) => angles.rotate(layer.sequence, &x, layer.head_dim),
         None => x,
     };
-    let query = rotated(normed("query", of("query", n_heads)?)?);
-    let mut key = rotated(normed("key", of("key", n_kv_heads)?)?);
-    let mut value = of("value", n_kv_heads)?;
+    let query = rotated(of("query", n_heads)?);
+    let mut key = rotated(of("key", n_kv_heads)?);
+    let mut value = split(layer, &map("value")?, n_kv_heads);
     if let Some([past_key, past_value]) = &layer.past {
         key = graph.concat(&[past_key, &key], 2);
         value = graph.concat(&[past_value, &value], 2);

@@ -40,10 +40,12 @@ pub(super) fn check(spec: &AttentionSpec<'_>, kind: &str) -> BuildResult<()> {
 
 /// A width that is a multiple of the heads' width: `factor`, the setting `name`, times `head_dim`.
 pub(super) fn width(spec: &AttentionSpec<'_>, name: &str, factor: f64) -> BuildResult<usize> {
-    let (head_dim, width) = (spec.head_dim(), factor * spec.head_dim() as f64);
-    if width.fract() != 0. || !(1. ..=1e9).contains(&width) {
+    let (head_dim, product) = (spec.head_dim(), factor * spec.head_dim() as f64);
+    let width = product.round();
+    // A factor such as 1/49 is itself rounded.
+    if (product - width).abs() > 1e-9 * width || !(1. ..=1e9).contains(&width) {
         let rule = format!(
-            "= {factor} times a head's width of {head_dim} is {width}: it must be a whole number of features"
+            "= {factor} times a head's width of {head_dim} is {product}: it must be a whole number of features"
         );
         return Err(spec.invalid(name, &rule));
     }
@@ -52,7 +54,7 @@ pub(super) fn width(spec: &AttentionSpec<'_>, name: &str, factor: f64) -> BuildR
 
 /// The same for an estimate, which refuses nothing.
 pub(super) fn width_of_cost(spec: &AttentionSpec<'_>, factor: f64) -> usize {
-    (factor * spec.head_dim() as f64) as usize
+    (factor * spec.head_dim() as f64).round() as usize
 }
 
 /// Refuses a rank of 0.

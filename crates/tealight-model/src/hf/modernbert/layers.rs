@@ -38,6 +38,7 @@ pub(super) fn read(
     let sliding = LayerConfig {
         attention: Some(AttentionConfig::Local(local::Config { window, ..Default::default() })),
         position: (local_base != base).then(|| position(local_base)),
+        ..Default::default()
     };
     Ok((position(base), layers::entries(&kinds, &sliding)))
 }
@@ -91,7 +92,7 @@ struct Shared {
 impl Shared {
     fn check(config: &ModelConfig, rules: &mut Rules) -> Self {
         let mut shared = Self::default();
-        for Layer { kind, attention, position } in layers::layers(config) {
+        for Layer { kind, attention, position, .. } in layers::layers(config) {
             match attention.1 {
                 AttentionConfig::Local(local) => {
                     shared.check_local(&attention.0, local, config, rules);

@@ -238,8 +238,7 @@ fn write((config, spec, ids): Model<'_>, rules: &mut Rules) -> Map<String, Value
 /// Requires all but the layers' attention, network and norms; the settings of a language-model head.
 fn check(config: &ModelConfig, spec: &ModelSpec, rules: &mut Rules) -> Option<LmHeadConfig> {
     rules.require_off("model.causal", config.causal, "bidirectional attention");
-    let pre = config.norm_placement == NormPlacement::Pre;
-    rules.check(pre, "model.norm_placement", "\"post\"", "\"pre\"");
+    requirements::check_norm_placement(NormPlacement::Pre, config, rules);
     let has = "no norm before the first attention";
     rules.require_off("model.first_norm", config.first_norm, has);
     rules.require_on("model.residual", config.residual, "residual connections");
@@ -331,7 +330,7 @@ mod tests {
         let described = describe(&config().to_string())?;
         let other = AttentionConfig::default_of("linear").expect("a kind");
         let window = AttentionConfig::Local(local::Config { window: 3, ..Default::default() });
-        let layer = |attention| LayerConfig { attention: Some(attention), position: None };
+        let layer = |attention| LayerConfig { attention: Some(attention), ..Default::default() };
         let config = ModelConfig {
             first_norm: true,
             position: PositionConfig::Rotary(rotary::Config::default()),

@@ -46,6 +46,7 @@ const HEADINGS: &[&str] = &[
     "[model.attention] score",
     "[model.attention] rule (thresholded)",
     "[model.attention] feature_map (linear)",
+    "[model.attention] qk_norm_over",
     "[model.attention] sink",
     "[model.attention] output_gate (softmax, local)",
     "[model.attention] output_gate (gated_deltanet)",
