@@ -1,10 +1,12 @@
 """Decoders with rotary positions and grouped queries: Llama, Qwen3, Mistral and Ministral."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -47,6 +49,7 @@ class Decoder:
     words: range
     pad_id: int
     has_attention: bool = True
+    in_file: Callable | None = None
 
 
 def decoder_config(tokenizer, shape):
@@ -61,14 +64,21 @@ def decoder_config(tokenizer, shape):
 
 
 def decoder_folder(run, name, decoder, notes, config_v4, is_full=True, recorded=RECORDED):
-    """Writes a folder. `config_v4` goes to `save_config_v4`; if `is_full`, with gradients and a trajectory of `recorded`."""
+    """Writes a folder. `config_v4`, if there is one, goes to `save_config_v4`; if `is_full`, with gradients and a
+    trajectory of `recorded`. `decoder.in_file` gives the tensors of a file, if they are others than in memory."""
     folder, model, rng, shape = run.folder(name), decoder.model, decoder.rng, decoder.shape
     save_model(model, folder)
-    save_config_v4(folder, **config_v4)
+    if config_v4 is not None:
+        save_config_v4(folder, **config_v4)
     tokenizer = save_tokenizer(folder, decoder.tokenizer, decoder.special, MAX_SEQ_LEN)
     inputs, labels = causal_batch(rng, decoder.words, shape.seq_len, decoder.pad_id)
     writer = PrecisionWriter(folder, type(model).__name__, has_sdpa=decoder.has_attention)
     writer.has_hidden_states = decoder.has_attention
+    if decoder.in_file:
+        writer.in_file = decoder.in_file
+        tensors = decoder.in_file({name: p.detach() for name, p in model.named_parameters()})
+        tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        save_file(tensors, f"{folder}/model.safetensors", {"format": "pt"})
     writer.add_case("mask", model, inputs, labels, is_full, compared=inputs["attention_mask"])
     moved = moved_by_left_padding(model, inputs["input_ids"], writer.tensors["mask/logits"])
     writer.note(

@@ -98,6 +98,10 @@ class Writer:
         """The name in the file of a parameter of the model."""
         return name
 
+    def in_file(self, tensors):
+        """Parameters of the model, or their gradients, as the file has them."""
+        return {self.file_name(name): tensor for name, tensor in tensors.items()}
+
     def keeps_gradient(self, name):
         """Whether the gradient is recorded: of the layers, that of the first only."""
         if any(stack in name for stack in ("layer.", "h.", "block.")):
@@ -110,7 +114,7 @@ class Writer:
 
     def add_gradients(self, case, gradients):
         """Records whole gradients of one case. Returns their names."""
-        kept = {self.file_name(name): gradient for name, gradient in gradients.items() if self.keeps_gradient(name)}
+        kept = {name: gradient for name, gradient in self.in_file(gradients).items() if self.keeps_gradient(name)}
         self.add_tensors(case, {f"grad/{name}": gradient for name, gradient in kept.items()})
         return list(kept)
 
@@ -141,7 +145,7 @@ class Writer:
         return {
             "loss": float(output.loss),
             "loss_f64": float(exact.loss),
-            "grad_norms": {self.file_name(name): float(g.double().norm()) for name, g in gradients.items()},
+            "grad_norms": {name: float(g.double().norm()) for name, g in self.in_file(gradients).items()},
             "total_grad_norm": float(torch.sqrt(sum(g.double().pow(2).sum() for g in gradients.values()))),
             "full_grads": kept,
         }
@@ -152,7 +156,7 @@ class Writer:
         for mode in MODES:
             trained = float_copy(model)
             losses = self.losses_and_norms(model, trained, inputs, labels, mode)
-            parameters = {self.file_name(name): p.detach() for name, p in trained.named_parameters()}
+            parameters = self.in_file({name: p.detach() for name, p in trained.named_parameters()})
             norms = {name: float(parameter.double().norm()) for name, parameter in parameters.items()}
             runs[mode] = losses | {"final_param_norms": norms}
             if mode != "strong":

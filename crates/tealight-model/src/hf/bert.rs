@@ -33,6 +33,7 @@ pub(super) const CLASS: Class = Class {
         encoder::write(&encoder::BERT, &blocks, (config, spec, ids))
     },
     pairs: |_| encoder::pairs("bert").into_iter().chain(encoder::head_pairs()).collect(),
+    arranged: None,
     aliases: |config| {
         let weights = ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"];
         let biases = ["cls.predictions.bias", "cls.predictions.decoder.bias"];

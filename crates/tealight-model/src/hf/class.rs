@@ -1,7 +1,8 @@
 //! The definition of a family of models.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use candle_core::Tensor;
 use serde_json::{Map, Value};
 
 use super::HfResult;
@@ -49,6 +50,9 @@ pub(super) type Model<'a> = (&'a ModelConfig, &'a ModelSpec, &'a SpecialIds);
 /// Writes the keys of a `config.json`. Faults are recorded.
 pub(super) type Write = fn(Model<'_>, &mut Rules) -> Map<String, Value>;
 
+/// Renames and rearranges the tensors of a file.
+pub(super) type Arrange = fn(BTreeMap<String, Tensor>) -> HfResult<BTreeMap<String, Tensor>>;
+
 /// The definition of a family.
 pub(super) struct Class {
     pub(super) architecture: &'static str,
@@ -63,6 +67,8 @@ pub(super) struct Class {
     pub(super) read: Read,
     pub(super) write: Write,
     pub(super) pairs: fn(&ModelConfig) -> Vec<Pair>,
+    /// What becomes of the tensors of a file before their names are compared with those of `pairs`, if files have others.
+    pub(super) arranged: Option<Arrange>,
     /// Tensors that duplicate others.
     pub(super) aliases: fn(&ModelConfig) -> Vec<Alias>,
     /// The table of token types, which has one row of zeros for a model without token types.

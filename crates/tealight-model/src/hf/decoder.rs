@@ -39,6 +39,7 @@ pub(super) const fn class(architecture: &'static str, read: Read, write: Write) 
         read,
         write,
         pairs,
+        arranged: None,
         aliases,
         token_types: None,
         heads: &[],

@@ -48,6 +48,7 @@ pub(super) const CLASS: Class = Class {
     read,
     write,
     pairs,
+    arranged: None,
     aliases: |config| {
         let weights = ["distilbert.embeddings.word_embeddings.weight", "vocab_projector.weight"];
         encoder::aliases(config, weights, None)

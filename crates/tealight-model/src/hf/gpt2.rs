@@ -33,6 +33,7 @@ pub(super) const CLASS: Class = Class {
     read,
     write,
     pairs,
+    arranged: None,
     aliases: |config| {
         let alias =
             Alias { name: "lm_head.weight", of: "transformer.wte.weight", role: Role::Tied };

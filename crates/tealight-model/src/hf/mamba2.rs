@@ -31,6 +31,7 @@ pub(super) const CLASS: Class = Class {
     read,
     write,
     pairs,
+    arranged: None,
     aliases: |config| {
         let of = "backbone.embeddings.weight";
         let alias = Alias { name: "lm_head.weight", of, role: Role::Tied };

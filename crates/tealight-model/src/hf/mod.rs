@@ -39,6 +39,7 @@ mod ministral;
 mod mistral;
 mod modernbert;
 mod nystromformer;
+mod olmo_hybrid;
 mod qwen3;
 mod requirements;
 mod roberta;
@@ -99,6 +100,8 @@ names! {
         "qwen3" => Qwen3,
         /// Mamba-2 (Dao and Gu 2024).
         "mamba2" => Mamba2,
+        /// OLMo Hybrid (Ai2 2026).
+        "olmo_hybrid" => OlmoHybrid,
         /// The Vision Transformer (Dosovitskiy et al. 2021).
         "vit" => Vit,
     }
@@ -119,6 +122,7 @@ impl Family {
             Self::Llama => &llama::CLASS,
             Self::Qwen3 => &qwen3::CLASS,
             Self::Mamba2 => &mamba2::CLASS,
+            Self::OlmoHybrid => &olmo_hybrid::CLASS,
             Self::Vit => &vit::CLASS,
         }
     }

@@ -47,6 +47,7 @@ pub(super) const CLASS: Class = Class {
     read,
     write,
     pairs: |_| encoder::pairs("nystromformer").into_iter().chain(encoder::head_pairs()).collect(),
+    arranged: None,
     aliases: |config| {
         let token = "nystromformer.embeddings.word_embeddings.weight";
         let biases = ["cls.predictions.bias", "cls.predictions.decoder.bias"];

@@ -59,6 +59,7 @@ pub(super) const CLASS: Class = Class {
         ];
         encoder::pairs("roberta").into_iter().chain(head).collect()
     },
+    arranged: None,
     aliases: |config| {
         let weights = ["roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"];
         encoder::aliases(config, weights, Some(["lm_head.bias", "lm_head.decoder.bias"]))

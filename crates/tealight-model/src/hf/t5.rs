@@ -41,6 +41,7 @@ pub(super) const CLASS: Class = Class {
     read,
     write,
     pairs,
+    arranged: None,
     aliases: |config| {
         let tied = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"];
         let n = if config.tied_output { 3 } else { 2 };

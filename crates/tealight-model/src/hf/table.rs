@@ -16,6 +16,8 @@ pub(super) struct Pair {
     /// The outputs of each of several, if they differ.
     rows: Vec<usize>,
     order: Order,
+    /// Whether each layer has it; empty: all have.
+    layers: Vec<bool>,
 }
 
 /// The order of the axes of a matrix in `transformers`.
@@ -63,18 +65,15 @@ pub(super) enum Role {
 impl Pair {
     /// The same tensor under another name.
     pub(super) fn same(ours: impl Into<String>, theirs: impl Into<String>) -> Self {
-        Self {
-            ours: vec![ours.into()],
-            theirs: theirs.into(),
-            rows: Vec::new(),
-            order: Order::Same,
-        }
+        let ours: String = ours.into();
+        Self::joined(&[&ours], theirs)
     }
 
     /// Matrices that `transformers` stores as one, concatenated along the outputs.
     pub(super) fn joined(ours: &[&str], theirs: impl Into<String>) -> Self {
         let ours = ours.iter().map(|&name| name.to_owned()).collect();
-        Self { ours, theirs: theirs.into(), rows: Vec::new(), order: Order::Same }
+        let (theirs, rows, layers) = (theirs.into(), Vec::new(), Vec::new());
+        Self { ours, theirs, rows, order: Order::Same, layers }
     }
 
     /// Matrices that `transformers` stores as `(in, out)`, concatenated along the outputs.
@@ -85,6 +84,11 @@ impl Pair {
     /// The same, where these are the outputs of each part.
     pub(super) fn of_rows(self, rows: &[usize]) -> Self {
         Self { rows: rows.to_vec(), ..self }
+    }
+
+    /// The same in some layers only: for each layer, whether it is one of them.
+    pub(super) fn in_layers(self, layers: &[bool]) -> Self {
+        Self { layers: layers.to_vec(), ..self }
     }
 
     /// The same tensor, which `transformers` stores as that of a convolution with one channel in each group.
@@ -110,7 +114,7 @@ impl Pair {
 
     /// The parameters that `tensor` contains, by their names here, if this pair matches its name.
     fn split(&self, name: &str, tensor: &Tensor) -> HfResult<Option<Vec<(String, Tensor)>>> {
-        let Some(place) = Place::from_name(name, &self.theirs) else { return Ok(None) };
+        let Some(place) = self.place(name, &self.theirs) else { return Ok(None) };
         let tensor = self.turn(tensor, To::Ours)?;
         if let [ours] = &self.ours[..] {
             return Ok(Some(vec![(place.name(ours), tensor)]));
@@ -128,6 +132,13 @@ impl Pair {
             Ok((place.name(ours), part))
         });
         parts.collect::<HfResult<_>>().map(Some)
+    }
+
+    /// The match of a name with a `pattern` of this pair, in a layer that has it.
+    fn place<'a>(&self, name: &'a str, pattern: &str) -> Option<Place<'a>> {
+        let has =
+            |layer: &str| layer.parse().is_ok_and(|i: usize| self.layers.get(i) == Some(&true));
+        Place::from_name(name, pattern).filter(|place| self.layers.is_empty() || has(place.layer))
     }
 
     fn turn(&self, tensor: &Tensor, to: To) -> Result<Tensor> {
@@ -172,8 +183,7 @@ fn swap_rows(tensor: &Tensor, [n, m]: [usize; 2]) -> Result<Tensor> {
 /// The name in `transformers` of the parameter `ours`, and its index among the parts of that tensor.
 pub(super) fn theirs(pairs: &[Pair], ours: &str) -> Option<(String, usize)> {
     pairs.iter().find_map(|pair| {
-        let place =
-            |(part, pattern): (usize, &String)| Some((part, Place::from_name(ours, pattern)?));
+        let place = |(part, pattern): (usize, &String)| Some((part, pair.place(ours, pattern)?));
         let (part, place) = pair.ours.iter().enumerate().find_map(place)?;
         Some((place.name(&pair.theirs), part))
     })
@@ -205,7 +215,7 @@ pub(super) fn join(
     let whole = |(name, parts): (String, BTreeMap<usize, &Tensor>)| {
         let parts: Vec<&Tensor> = parts.into_values().collect();
         let tensor = if let [one] = parts[..] { one.clone() } else { Tensor::cat(&parts, 0)? };
-        let pair = pairs.iter().find(|pair| Place::from_name(&name, &pair.theirs).is_some());
+        let pair = pairs.iter().find(|pair| pair.place(&name, &pair.theirs).is_some());
         let tensor = pair.map_or(Ok(tensor.clone()), |pair| pair.turn(&tensor, To::Theirs))?;
         Ok((name, tensor))
     };

@@ -33,6 +33,7 @@ pub(super) const CLASS: Class = Class {
     read,
     write,
     pairs,
+    arranged: None,
     aliases: |_| Vec::new(),
     token_types: None,
     heads: &[HeadClass {

@@ -43,6 +43,9 @@ impl Description {
                 return Err(HfError::Tensor(message));
             }
         }
+        if let Some(arranged) = class.arranged {
+            theirs = arranged(theirs)?;
+        }
         for alias in (class.aliases)(&self.config) {
             alias.resolve(&mut theirs)?;
         }

@@ -83,9 +83,18 @@ fn copies() -> Vec<Copy> {
     let copies: Vec<_> = records.map(|record| Copy::from_record(&record)).collect();
     let families: Vec<_> =
         copies.iter().map(|copy| copy.config["model_type"].as_str().unwrap()).collect();
-    for family in
-        ["bert", "modernbert", "llama", "mistral", "ministral", "qwen3", "mamba2", "gpt2", "t5"]
-    {
+    for family in [
+        "bert",
+        "modernbert",
+        "llama",
+        "mistral",
+        "ministral",
+        "qwen3",
+        "mamba2",
+        "olmo_hybrid",
+        "gpt2",
+        "t5",
+    ] {
         // Records of other seeds may have fewer families.
         let is_recorded = std::env::var_os("TEALIGHT_GOLDEN_DIR").is_some();
         assert!(is_recorded || families.contains(&family), "{family} among {families:?}");

@@ -99,7 +99,7 @@ fn both_spellings_of_a_configuration_give_the_same_model() {
 /// Old files of Llama hold the frequencies of the rotary positions, and a backbone alone omits its prefix.
 #[test]
 fn a_decoder_s_old_tensors_are_ignored_and_a_missing_prefix_is_added() {
-    let decoders = ["llama", "ministral", "mistral", "qwen3"];
+    let decoders = ["llama", "ministral", "mistral", "olmo_hybrid", "qwen3"];
     for (record, model) in models() {
         if !decoders.contains(&model.description.family.model_type()) {
             continue;

@@ -272,6 +272,7 @@ fn a_decoder_of_transformers_is_fine_tuned_inspected_and_exported_as_its_family(
         ("mistral", "MistralForCausalLM"),
         ("qwen3", "Qwen3ForCausalLM"),
         ("mamba2", "Mamba2ForCausalLM"),
+        ("olmo_hybrid", "OlmoHybridForCausalLM"),
     ] {
         let config = format!(
             "seed = 9\ninit_from = '{}'\n[task]\nkind = \"causal_lm\"\nseq_len = 32\n\

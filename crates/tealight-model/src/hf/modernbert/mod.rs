@@ -41,6 +41,7 @@ pub(super) const CLASS: Class = Class {
     read,
     write,
     pairs,
+    arranged: None,
     aliases: |config| {
         encoder::aliases(config, ["model.embeddings.tok_embeddings.weight", "decoder.weight"], None)
     },
