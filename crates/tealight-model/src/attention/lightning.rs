@@ -27,7 +27,7 @@ use tealight_ops::norm::rms_norm;
 use super::onnx::{Layer as OnnxLayer, Output};
 use super::projection::{self, concat_heads};
 use super::recurrent::gated_output::{EPSILON, OutputMap};
-use super::recurrent::{self, Call, Erase, Inputs, Layer, Recurrent, split_heads, wide_dtype};
+use super::recurrent::{self, Call, Erase, Inputs, Layer, Recurrent, constant_decay, split_heads};
 use super::short_convolution::ShortConvolution;
 use super::{AttentionCost, AttentionKind, AttentionSpec, BoxAttention, LayerPlace};
 use crate::choice::settings::settings;
@@ -116,9 +116,7 @@ impl Recurrent for Lightning {
         let [query, key, value] = qkv;
         let heads = |x: &Tensor| split_heads(&silu(x)?, self.head_dim);
         let (batch, len, _d_model) = call.x.dims3()?;
-        let log_decay = Tensor::new(self.log_decay.as_slice(), call.x.device())?;
-        let log_decay = log_decay.to_dtype(wide_dtype(call.x.dtype()))?;
-        let log_decay = log_decay.broadcast_as((batch, len, self.log_decay.len()))?.contiguous()?;
+        let log_decay = constant_decay(&self.log_decay, [batch, len], call.x)?;
         Ok(Inputs {
             query: heads(&query)?,
             key: heads(&key)?,

@@ -36,7 +36,7 @@ use tealight_ops::retention::{self, retention};
 use super::decoding::refuse_score_bias;
 use super::onnx::{Layer, Output, heads};
 use super::projection::{self, Heads, Projection, merge_heads};
-use super::recurrent::wide_dtype;
+use super::recurrent::constant_decay;
 use super::short_convolution::Before;
 use super::state::State;
 use super::tokens_first::TokensFirst;
@@ -208,11 +208,9 @@ impl Retention {
     fn retained_apart(&self, qkv: &[Tensor; 3], tokens: Tokens<'_>) -> Result<Tensor> {
         let [query, key, value] = qkv.each_ref().map(|x| x.transpose(1, 2)?.contiguous());
         let (query, key, value) = (query?, key?, value?);
-        let (batch, len, n_heads, _head_dim) = query.dims4()?;
+        let (batch, len, _n_heads, _head_dim) = query.dims4()?;
         let log_decay: Vec<f64> = self.gamma.iter().map(|gamma| gamma.ln()).collect();
-        let log_decay =
-            Tensor::new(log_decay, query.device())?.to_dtype(wide_dtype(query.dtype()))?;
-        let log_decay = log_decay.broadcast_as((batch, len, n_heads))?.contiguous()?;
+        let log_decay = constant_decay(&log_decay, [batch, len], &query)?;
         let operands = Operands {
             query: &query,
             key: &key,

@@ -305,11 +305,21 @@ pub(super) fn wide(x: &Tensor) -> Result<Tensor> {
 }
 
 /// The dtype of gates and decays in a layer that computes in `dtype`.
-pub(super) fn wide_dtype(dtype: DType) -> DType {
+fn wide_dtype(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
         _ => dtype,
     }
+}
+
+/// ln α of heads whose decay is constant, `(batch, len, n_heads)`, for values like `x`.
+pub(super) fn constant_decay(
+    log_decay: &[f64],
+    [batch, len]: [usize; 2],
+    x: &Tensor,
+) -> Result<Tensor> {
+    let of_heads = Tensor::new(log_decay, x.device())?.to_dtype(wide_dtype(x.dtype()))?;
+    of_heads.broadcast_as((batch, len, log_decay.len()))?.contiguous()
 }
 
 /// The decoding state of a layer.
