@@ -9,9 +9,10 @@
 //! authors' program. It sets padding to zero instead of skipping it, so texts that are padded in the middle, which no
 //! tokenizer makes, differ.
 
-use std::collections::BTreeMap;
+mod tensors;
+#[cfg(test)]
+mod tests;
 
-use candle_core::Tensor;
 use serde_json::{Map, Value, json};
 
 use super::class::{self, Class, Model};
@@ -19,8 +20,7 @@ use super::ids::SpecialIds;
 use super::keys::Keys;
 use super::layers::{self, Layer};
 use super::rules::Rules;
-use super::table::Pair;
-use super::{HfError, HfResult, decoder, requirements};
+use super::{HfResult, decoder, requirements};
 use crate::attention::qk_norm::NormOver;
 use crate::attention::recurrent::gated_output::Gate;
 use crate::attention::score::Score;
@@ -43,8 +43,8 @@ pub(super) const CLASS: Class = Class {
     unused: &["rotary_emb.inv_freq"],
     read,
     write,
-    pairs,
-    arranged: Some(arranged),
+    pairs: tensors::pairs,
+    arranged: Some(tensors::arranged),
     aliases: decoder::aliases,
     token_types: None,
     heads: &[],
@@ -52,15 +52,6 @@ pub(super) const CLASS: Class = Class {
 
 /// The names of the kinds of layers.
 const TYPES: [&str; 2] = ["linear_attention", "full_attention"];
-/// Names that files have for the norms of a layer, and their names in memory.
-const NORMS: [[&str; 2]; 2] = [
-    [".attention_layer_norm.", ".input_layernorm."],
-    [".feedforward_layer_norm.", ".post_attention_layernorm."],
-];
-
-/// The convolutions of queries, keys and values in a file, and all of them in memory.
-const PARTS: [&str; 3] = ["q_conv1d", "k_conv1d", "v_conv1d"];
-const WHOLE: &str = "conv1d";
 
 fn read(keys: &mut Keys) -> HfResult<(ModelConfig, ModelSpec, SpecialIds)> {
     keys.require("attention_bias", false, "`model.bias` concerns all linear maps")?;
@@ -327,240 +318,7 @@ fn kinds(config: &ModelConfig) -> Vec<bool> {
     (0..config.n_layers).map(is_linear).collect()
 }
 
-fn pairs(config: &ModelConfig) -> Vec<Pair> {
-    let linear = kinds(config);
-    let full: Vec<bool> = linear.iter().map(|is_linear| !is_linear).collect();
-    let same = |ours: &str, theirs: &str| {
-        Pair::same(format!("layer.*.{ours}"), format!("model.layers.*.{theirs}"))
-    };
-    let norm = |ours: &str, theirs: &str| {
-        same(&format!("{ours}_residual.norm"), &format!("{theirs}_layernorm"))
-    };
-    let mut pairs = vec![
-        Pair::same("embedding.token", "model.embed_tokens"),
-        norm("attention", "input").in_layers(&linear),
-        norm("feed_forward", "post_attention").in_layers(&linear),
-        norm("attention", "post_attention").in_layers(&full),
-        norm("feed_forward", "post_feedforward").in_layers(&full),
-        same("feed_forward.gate", "mlp.gate_proj"),
-        same("feed_forward.up", "mlp.up_proj"),
-        same("feed_forward.down", "mlp.down_proj"),
-        Pair::same("final_norm", "model.norm"),
-        Pair::same("output", "lm_head"),
-    ];
-    let first = full.iter().position(|&is_full| is_full).unwrap_or_default();
-    pairs.extend(softmax_pairs(config, first).map(|pair| pair.in_layers(&full)));
-    pairs.extend(mixer_pairs(config).into_iter().map(|pair| pair.in_layers(&linear)));
-    pairs
-}
-
-/// The parameters of softmax attention; `first` is the first layer that has it.
-fn softmax_pairs(config: &ModelConfig, first: usize) -> impl Iterator<Item = Pair> {
-    let layout = match config.position_of(first) {
-        PositionConfig::Rotary(rotary) => rotary.layout,
-        _ => Layout::Half,
-    };
-    let head_dim = config.head_dim();
-    let names = [
-        ("query", "q_proj"),
-        ("key", "k_proj"),
-        ("query_norm", "q_norm"),
-        ("key_norm", "k_norm"),
-        ("value", "v_proj"),
-        ("output", "o_proj"),
-    ];
-    names.into_iter().enumerate().map(move |(i, (ours, theirs))| {
-        let theirs = format!("model.layers.*.self_attn.{theirs}");
-        let pair = Pair::same(format!("layer.*.attention.{ours}"), theirs);
-        // Queries and keys rotate in the layout `half` there.
-        if i < 4 && layout == Layout::Interleaved { pair.in_halves(head_dim) } else { pair }
-    })
-}
-
-/// The parameters of gated DeltaNet.
-fn mixer_pairs(config: &ModelConfig) -> Vec<Pair> {
-    let theirs = |name: &str| format!("model.layers.*.linear_attn.{name}");
-    let ours = |name: &str| format!("layer.*.attention.{name}");
-    let names = [
-        ("query", "q_proj"),
-        ("key", "k_proj"),
-        ("value", "v_proj"),
-        ("decay.a_log", "A_log"),
-        ("decay.dt_bias", "dt_bias"),
-        ("decay", "a_proj"),
-        ("strength", "b_proj"),
-        ("gate", "g_proj"),
-        ("norm", "o_norm"),
-        ("output", "o_proj"),
-    ];
-    let mut pairs: Vec<_> = names.map(|name| Pair::same(ours(name.0), theirs(name.1))).into();
-    let convolutions = ["query", "key", "value"].map(|name| ours(&format!("{name}.convolution")));
-    let parts = PARTS.iter().zip(&convolutions);
-    pairs.extend(parts.map(|(part, ours)| Pair::same(ours, theirs(part)).of_filters()));
-    let mixer = config.attentions().find_map(|(_, attention)| match attention {
-        AttentionConfig::GatedDeltaNet(mixer) => Some(mixer.clone()),
-        _ => None,
-    });
-    let mixer = mixer.unwrap_or_default();
-    let width = |n_heads: usize, factor| n_heads.saturating_mul(features(config, factor));
-    let keys = width(mixer.n_key_heads.unwrap_or(config.n_heads), mixer.expand_k);
-    let rows = [keys, keys, width(config.n_heads, mixer.expand_v)];
-    let whole = Pair::joined(&convolutions.each_ref().map(String::as_str), theirs(WHOLE));
-    pairs.push(whole.of_rows(&rows).of_filters());
-    pairs
-}
-
 /// The features of a head's key or value, `factor` times the width of a head.
 fn features(config: &ModelConfig, factor: f64) -> usize {
     (factor * config.head_dim() as f64).round() as usize
-}
-
-/// The tensors of a file as they are in memory: norms by their names there, and the convolutions of a layer as one, as
-/// files cut them at different rows.
-fn arranged(tensors: BTreeMap<String, Tensor>) -> HfResult<BTreeMap<String, Tensor>> {
-    let mut arranged = BTreeMap::new();
-    for (name, tensor) in tensors {
-        let name = NORMS.iter().fold(name, |name, [from, to]| name.replace(from, to));
-        if arranged.contains_key(&name) {
-            let message = format!("the file contains tensor `{name}` twice, under two names");
-            return Err(HfError::Tensor(message));
-        }
-        arranged.insert(name, tensor);
-    }
-    let end = |name: &str| format!(".linear_attn.{name}.weight");
-    let layers = arranged.keys().filter_map(|name| name.strip_suffix(&end(PARTS[0])));
-    let layers: Vec<_> = layers.map(str::to_owned).collect();
-    for layer in layers {
-        let names = PARTS.map(|part| format!("{layer}{}", end(part)));
-        let parts: Vec<_> = names.iter().filter_map(|name| arranged.get(name)).collect();
-        let form = |part: &Tensor| (part.dtype(), part.dims().get(1..).map(<[usize]>::to_vec));
-        let are_alike = parts.iter().all(|part| part.rank() > 0 && form(part) == form(parts[0]));
-        // Parts that do not fit, and one that is missing, are errors later, by their names.
-        if parts.len() == PARTS.len() && are_alike {
-            let whole = Tensor::cat(&parts, 0)?;
-            for name in &names {
-                arranged.remove(name);
-            }
-            arranged.insert(format!("{layer}{}", end(WHOLE)), whole);
-        }
-    }
-    Ok(arranged)
-}
-
-#[cfg(test)]
-mod tests {
-    use candle_core::{DType, Device};
-
-    use super::super::test_support::{assert_refused, changed, reasons};
-    use super::super::{Family, describe, express_as};
-    use super::*;
-    use crate::position::learned;
-
-    fn config() -> Value {
-        json!({
-            "model_type": "olmo_hybrid", "hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 4,
-            "linear_key_head_dim": 5, "linear_value_head_dim": 7, "vocab_size": 11,
-        })
-    }
-
-    #[test]
-    fn settings_with_other_results_are_refused_by_key() {
-        let changes = [
-            ("attention_bias", json!(true)),
-            ("hidden_act", json!("gelu")),
-            ("linear_num_value_heads", json!(8)),
-        ];
-        assert_refused(&config(), &changes);
-        let text = changed(&config(), &[("layer_types", json!(vec!["sliding_attention"; 4]))]);
-        assert!(describe(&text).expect_err("refused").to_string().contains("`layer_types` "));
-    }
-
-    #[test]
-    fn what_is_read_is_written_again() -> HfResult<()> {
-        let theta = |theta: Value| json!({ "rope_type": "default", "rope_theta": theta });
-        for (change, kind) in [
-            (("rope_parameters", theta(json!(500.))), "rotary"),
-            (("rope_parameters", theta(Value::Null)), "none"),
-            (("rope_theta", Value::Null), "none"),
-            (("rope_parameters", Value::Null), "rotary"),
-            (("linear_allow_neg_eigval", json!(false)), "rotary"),
-            (("linear_num_key_heads", json!(2)), "rotary"),
-            (("num_key_value_heads", json!(2)), "rotary"),
-            (("head_dim", json!(10)), "rotary"),
-            (("layer_types", json!([TYPES[0], TYPES[1], TYPES[1], TYPES[0]])), "rotary"),
-        ] {
-            let described = describe(&changed(&config(), std::slice::from_ref(&change)))?;
-            assert_eq!(described.notes, Vec::<String>::new());
-            let config = &described.config;
-            assert_eq!(config.position.kind(), kind, "{change:?}");
-            let written =
-                express_as(Family::OlmoHybrid, config, &described.spec, &described.ids, None)?;
-            let again = describe(&Value::Object(written.config).to_string())?;
-            assert_eq!(again.config, described.config, "{change:?}");
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn all_faults_are_listed_by_their_toml_keys() -> HfResult<()> {
-        let described = describe(&config().to_string())?;
-        let mut config = ModelConfig {
-            bias: true,
-            position: PositionConfig::Learned(learned::Config::default()),
-            attention: AttentionConfig::Softmax(softmax::Config::default()),
-            norm_placement: NormPlacement::Pre,
-            ..described.config.clone()
-        };
-        let other = gated_deltanet::Config { n_householder: 2, ..Default::default() };
-        config.layers[1].attention = Some(AttentionConfig::GatedDeltaNet(other));
-        config.layers[2].attention = AttentionConfig::default_of("kda");
-        let expected = [
-            "model.bias",
-            "model.layers[1].attention.n_householder",
-            "model.layers[1].attention",
-            "model.layers[2].attention.kind",
-            "model.attention.qk_norm",
-            "model.attention.qk_norm_over",
-            "model.norm_placement",
-            "model.position.kind",
-        ];
-        assert_eq!(reasons(Family::OlmoHybrid, &config, &described), expected);
-        let same = ModelConfig { layers: Vec::new(), ..described.config.clone() };
-        assert_eq!(reasons(Family::OlmoHybrid, &same, &described), ["model.attention.kind"]);
-        Ok(())
-    }
-
-    /// The three forms of files: released, in memory, and as `save_pretrained` of 5.24 cuts the rows of the convolutions.
-    #[test]
-    fn convolutions_may_be_one_or_cut_anywhere() -> HfResult<()> {
-        let described = describe(&config().to_string())?;
-        let rows = [20, 20, 28];
-        let whole = Tensor::arange(0f32, 68., &Device::Cpu)?.reshape((68, 1, 1))?;
-        let cut = |rows: [usize; 3]| -> HfResult<BTreeMap<String, Tensor>> {
-            let name = |part| format!("model.layers.2.linear_attn.{part}.weight");
-            let starts = [0, rows[0], rows[0] + rows[1]];
-            let parts = PARTS.iter().zip(starts.into_iter().zip(rows));
-            parts.map(|(part, (at, n))| Ok((name(part), whole.narrow(0, at, n)?))).collect()
-        };
-        let name = |part| format!("model.layers.2.linear_attn.{part}.weight");
-        let mut one = BTreeMap::from([(name(&WHOLE), whole.clone())]);
-        let norm = Tensor::zeros(24, DType::F32, &Device::Cpu)?;
-        one.insert("model.layers.3.feedforward_layer_norm.weight".to_owned(), norm);
-        let expected = described.rename(cut(rows)?)?;
-        assert_eq!(expected.tensors().len(), 3);
-        for (tensor, n) in expected.tensors().values().zip([20, 20, 28]) {
-            assert_eq!(tensor.dims(), [n, 1]);
-        }
-        for tensors in [one, cut([23, 23, 22])?] {
-            let weights = described.rename(tensors)?;
-            assert_eq!(weights.notes(), Vec::<String>::new());
-            for (name, tensor) in expected.tensors() {
-                let own = weights.tensors()[name].to_vec2::<f32>()?;
-                assert_eq!(own, tensor.to_vec2::<f32>()?, "{name}");
-            }
-        }
-        let written = described.express()?.rename(expected.tensors())?;
-        assert!(written.keys().eq(cut(rows)?.keys()), "{:?}", written.keys());
-        Ok(())
-    }
 }
