@@ -201,30 +201,9 @@ fn windows(
         all.reshape((rows, 3 * window + n_global, n_heads, width))
     };
     let (key, value) = (gathered(key)?, gathered(value)?);
-    let padding = padding.map(Tensor::to_vec2::<u8>).transpose()?;
-    let is_padding =
-        |example: usize, j: usize| padding.as_ref().is_some_and(|x| x[example][j] != 0);
-    let mut flags = Vec::with_capacity(rows * (3 * window + n_global));
-    for example in 0..batch {
-        for block in 0..n_blocks {
-            for at in 0..3 * window {
-                // A global key is read once, among the global ones.
-                let key = (block * window + at).checked_sub(window).filter(|&key| key < len);
-                let is_read = key.is_some_and(|key| {
-                    !is_padding(example, key) && global.binary_search(&key).is_err()
-                });
-                flags.push(u8::from(!is_read));
-            }
-            flags.extend(global.iter().map(|&key| u8::from(is_padding(example, key))));
-        }
-    }
+    let flags = unread(batch, [len, window], global, padding)?;
     let flags = Tensor::from_vec(flags, (rows, 3 * window + n_global), device)?;
-    let band = (0..window).flat_map(|i| (0..3 * window + n_global).map(move |at| (i + window, at)));
-    let band = band.map(|(i, at)| {
-        let is_read = at >= 3 * window || i.abs_diff(at) <= window;
-        if is_read { 0. } else { f32::NEG_INFINITY }
-    });
-    let band = Tensor::from_vec(band.collect(), (window, 3 * window + n_global), device)?;
+    let band = Tensor::from_vec(band(window, n_global), (window, 3 * window + n_global), device)?;
     let options = Options {
         key_padding_mask: Some(&flags),
         attn_mask: Some(&band),
@@ -235,6 +214,43 @@ fn windows(
     let heads = attention(&query, &key, &value, &options)?;
     let (.., width) = heads.dims4()?;
     heads.reshape((batch, n_blocks * window, n_heads, width))?.narrow(1, 0, len)
+}
+
+/// Of the keys of each block, 1 where a key is not read: there is none, it is padding, or it is one of the global keys,
+/// which are at the end. `(batch, n_blocks, 3 · window + n_global)`, in order.
+fn unread(
+    batch: usize,
+    [len, window]: [usize; 2],
+    global: &[usize],
+    padding: Option<&Tensor>,
+) -> Result<Vec<u8>> {
+    let padding = padding.map(Tensor::to_vec2::<u8>).transpose()?;
+    let is_padding =
+        |example: usize, j: usize| padding.as_ref().is_some_and(|x| x[example][j] != 0);
+    let n_blocks = len.div_ceil(window);
+    let mut flags = Vec::with_capacity(batch * n_blocks * (3 * window + global.len()));
+    for example in 0..batch {
+        for block in 0..n_blocks {
+            for at in 0..3 * window {
+                let key = (block * window + at).checked_sub(window).filter(|&key| key < len);
+                let is_read = key.is_some_and(|key| {
+                    !is_padding(example, key) && global.binary_search(&key).is_err()
+                });
+                flags.push(u8::from(!is_read));
+            }
+            flags.extend(global.iter().map(|&key| u8::from(is_padding(example, key))));
+        }
+    }
+    Ok(flags)
+}
+
+/// Of the queries of a block and its keys: −∞ where they are further than `window` positions apart. The global keys, at
+/// the end, are read by all. `(window, 3 · window + n_global)`, in order.
+fn band(window: usize, n_global: usize) -> Vec<f32> {
+    let n_keys = 3 * window + n_global;
+    let all = (0..window).flat_map(|i| (0..n_keys).map(move |at| (i + window, at)));
+    let is_read = |i: usize, at: usize| at >= 3 * window || i.abs_diff(at) <= window;
+    all.map(|(i, at)| if is_read(i, at) { 0. } else { f32::NEG_INFINITY }).collect()
 }
 
 impl Longformer {

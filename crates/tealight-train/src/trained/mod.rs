@@ -167,9 +167,7 @@ impl TrainedModel {
         let mut readers = Readers::read(spec.as_ref(), tokenizer, directory.path())?;
         task.settings().add_readers(&mut readers)?;
         if let Some(Decision { thresholds, .. }) = decision {
-            let file = directory.path().join(decision::FILE);
-            let labels = readers.labels.map(|labels| labels.with_thresholds(thresholds));
-            readers.labels = labels.map(|labels| labels.checked(&file)).transpose()?;
+            add_thresholds(&mut readers, thresholds, directory.path())?;
         }
         Ok(Self {
             origin: path.to_owned(),
@@ -343,6 +341,18 @@ fn reads_only_task_data(spec: Option<&ModelSpec>, readers: &Readers) -> bool {
         Some(ModelSpec::Seq2Seq { .. }) => readers.tokenizer.is_none(),
         Some(_) => false,
     }
+}
+
+/// Gives the labels of a run in `folder` the thresholds that were chosen with the checkpoint.
+fn add_thresholds(
+    readers: &mut Readers,
+    thresholds: BTreeMap<String, f64>,
+    folder: &Path,
+) -> Result<()> {
+    let file = folder.join(decision::FILE);
+    let labels = readers.labels.take().map(|labels| labels.with_thresholds(thresholds));
+    readers.labels = labels.map(|labels| labels.checked(&file)).transpose()?;
+    Ok(())
 }
 
 /// What an exported folder records of a model whose files have this `record`.
