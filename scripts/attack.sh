@@ -79,13 +79,17 @@ candidates() {
 
 # 5. A named pipe as `metrics.jsonl`: the list of runs is answered; `report.json` → /dev/zero: `report` ends with an error.
 pipes() {
-    local run status
+    local run page status
     run=$(small_run pipes) || return 1
     rm "$run/metrics.jsonl" && mkfifo "$run/metrics.jsonl"
     serve "$run/.." || return 1
-    status=$(curl -s -m 5 -o /dev/null -w '%{http_code}' -H "Authorization: Bearer $TEALIGHT_TOKEN" "http://$address/")
-    echo "status $status"
-    [[ $status == 200 ]] || return 1
+    for page in / /health; do
+        status=$(curl -s -m 5 -o /dev/null -w '%{http_code}' -H "Authorization: Bearer $TEALIGHT_TOKEN" "http://$address$page")
+        echo "$page: status $status"
+        [[ $status == 200 ]] || return 1
+    done
+    # What is followed live has no end, but its first event comes at once.
+    [[ -n $(curl -s -N -m 5 -H "Authorization: Bearer $TEALIGHT_TOKEN" "http://$address/events" | head -c 1) ]] || return 1
     run=$(small_run devices) || return 1
     ln -sf /dev/zero "$run/report.json"
     (ulimit -v 2000000 && exec timeout 20 "$tealight" report "$run") 2>&1 | tee "$folder/said"
@@ -129,7 +133,7 @@ folders() {
 
 # 11. A server that was started without a token answers another user of this machine with 401.
 user() {
-    if [[ $(id -u) != 0 ]] || ! command -v runuser curl >/dev/null; then
+    if [[ $(id -u) != 0 ]] || ! command -v runuser >/dev/null || ! command -v curl >/dev/null; then
         echo "needs root, runuser and curl"
         return 77
     fi
@@ -170,9 +174,10 @@ pictures() {
     serve "$models/vit" && against pictures "$models"/vit/*.png
 }
 
-# 14. Strange values of each key of recorded configurations end in an error within 400 MB.
+# 14. A strange value of each key of all recorded configurations ends in an error within 256 MB. The tests try 27 values of
+# each, without that limit.
 keys() {
-    python3 "$files" keys "$tealight" "$models"/{bert,gpt2,t5,modernbert,vit,llama,qwen3,nystrom_full}
+    python3 "$files" keys "$tealight" "$models"/*/
 }
 
 # The folder of a finished run of this name.

@@ -165,6 +165,7 @@ impl Checkpoints {
     /// # Errors
     /// If there are checkpoints and all are damaged.
     pub fn load_newest(&self, device: &Device) -> Result<NewestCheckpoint> {
+        files::refuse_link(&self.directory)?;
         self.recover()?;
         let latest = self.latest()?;
         let steps = self.steps()?.into_iter().rev().filter(|step| Some(*step) <= latest);
@@ -221,6 +222,7 @@ impl Checkpoints {
     /// # Errors
     /// If there is no checkpoint of `step`.
     pub fn mark_best(&self, step: u64) -> Result<()> {
+        files::refuse_link(&self.directory)?;
         if !self.contains(step) {
             return Err(self.no_checkpoint(Selection::Step(step)));
         }
@@ -229,6 +231,7 @@ impl Checkpoints {
 
     /// Marks no checkpoint as `best`.
     pub(crate) fn unmark_best(&self) -> Result<()> {
+        files::refuse_link(&self.directory)?;
         files::remove_if_exists(&self.directory.join(BEST))
     }
 

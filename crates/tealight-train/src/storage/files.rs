@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::disk;
 use crate::error::{Error, Result};
@@ -17,6 +18,8 @@ use crate::error::{Error, Result};
 const MAX_FILE: u64 = 1 << 30;
 /// The most bytes of a file in JSON that describes a run or a model.
 const MAX_JSON: u64 = 1 << 26;
+/// The most bytes of a file in JSON of any form: its values may take thirty times as much memory.
+const MAX_VALUE: u64 = 1 << 24;
 
 /// Opens a regular file for reading, also through a link to it.
 ///
@@ -50,6 +53,17 @@ pub fn read_up_to(path: &Path, limit: u64) -> Result<Vec<u8>> {
     if size > limit {
         let rule = format!("it has {size} bytes, and at most {limit} are read");
         return Err(Error::unusable(path, &rule));
+    }
+    Ok(bytes)
+}
+
+/// Reads a whole file of at most 1 GiB that the user has named, which may be a pipe.
+pub(crate) fn read_named(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE {
+        let rule = format!("it has more than {MAX_FILE} bytes");
+        return Err(io::Error::new(ErrorKind::FileTooLarge, rule));
     }
     Ok(bytes)
 }
@@ -219,6 +233,11 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, supported: u64) -> Result<T> 
     serde_json::from_slice(&text).map_err(Error::json(path))
 }
 
+/// Reads JSON of any form, of at most 16 MiB, such as the report of a run.
+pub fn read_value(path: &Path) -> Result<Value> {
+    serde_json::from_slice(&read_up_to(path, MAX_VALUE)?).map_err(Error::json(path))
+}
+
 /// `value` as indented JSON that ends with a line break; `path` is the file's name in errors.
 pub fn to_json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec_pretty(value).map_err(Error::json(path))?;
@@ -322,6 +341,20 @@ mod tests {
         assert!(message("{}").contains("is not the JSON that it should be"));
         fs::write(&path, "{\"format_version\":2}").unwrap();
         read_json::<serde_json::Value>(&path, 2).unwrap();
+    }
+
+    #[test]
+    fn json_of_any_form_is_short() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("report.json");
+        fs::write(&path, "{\"a\": [1]}").unwrap();
+        assert_eq!(read_value(&path).unwrap()["a"][0], 1);
+        File::options().write(true).open(&path).unwrap().set_len(MAX_VALUE + 1).unwrap();
+        let message = read_value(&path).unwrap_err().to_string();
+        assert!(
+            message.contains("it has 16777217 bytes, and at most 16777216 are read"),
+            "{message}"
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ use candle_core::{Device, Tensor};
 use half::{bf16, f16};
 
 /// The most axes of a tensor. Models have up to five; in a pickle, many tensors may share one long shape.
-const MAX_RANK: usize = 16;
+pub(crate) const MAX_RANK: usize = 16;
 /// The numbers that are read at once.
 const CHUNK: usize = 1 << 16;
 

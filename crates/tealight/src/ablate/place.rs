@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::Value;
 use tealight_train::run::{numbered_path, run_numbers};
-use tealight_train::storage::files::read_text;
+use tealight_train::storage::files::read_value;
 
 use super::variants::Axis;
 
@@ -78,7 +78,7 @@ fn table(directory: &Path) -> Result<Option<Table>> {
     if !path.exists() {
         return Ok(None);
     }
-    let table = serde_json::from_str(&read_text(&path)?);
+    let table = serde_json::from_value(read_value(&path)?);
     table.map(Some).with_context(|| format!("`{}` is not the table of an ablation", path.display()))
 }
 

@@ -16,7 +16,7 @@ use tealight_ops::instructions;
 use tealight_train::config::RunConfig;
 use tealight_train::observer::jsonl;
 use tealight_train::run::RunDirectory;
-use tealight_train::storage::files::{read_json, read_text, replace};
+use tealight_train::storage::files::{read_json, read_value, replace};
 
 use super::cells::Cell;
 use super::plan::{Column, Panel};
@@ -171,8 +171,7 @@ impl CellRecord {
         summary: &Summary,
     ) -> Result<Self> {
         let path = directory.path().join("report.json");
-        let report: Value = serde_json::from_str(&read_text(&path)?)
-            .with_context(|| format!("`{}` is damaged", path.display()))?;
+        let report = read_value(&path)?;
         let (checkpoint, _note) = directory.checkpoints().select(None, config.checkpoint.select)?;
         let weights = checkpoint.join(WEIGHTS);
         let bytes = std::fs::read(&weights)
@@ -279,6 +278,8 @@ fn sizes_of_state(config: &ModelConfig) -> Result<Vec<u64>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use serde_json::json;
 
     use super::*;
@@ -319,8 +320,9 @@ mod tests {
         let mut other = cell;
         other.digest = "other".to_owned();
         assert!(read.of(&other).is_none());
-        let newer =
-            read_text(&path).unwrap().replace("\"format_version\": 1", "\"format_version\": 9");
+        let newer = fs::read_to_string(&path)
+            .unwrap()
+            .replace("\"format_version\": 1", "\"format_version\": 9");
         std::fs::write(&path, newer).unwrap();
         assert!(format!("{:#}", Record::read(&path).unwrap_err()).contains('9'));
     }

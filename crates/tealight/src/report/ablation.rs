@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use maud::{Markup, html};
 use serde_json::Value;
+use tealight_train::storage::files::read_value;
 
-use super::read::json;
 use super::read::plot::Plot;
 use super::text::{key, metric_name, number, spaced};
 
@@ -33,7 +33,7 @@ impl Ablation {
         if !path.exists() {
             return Ok(None);
         }
-        let table = json(&path)?;
+        let table = read_value(&path)?;
         Ok(Some(Self { folder: folder.to_owned(), table, plots: plots(folder) }))
     }
 

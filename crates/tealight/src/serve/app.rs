@@ -103,3 +103,54 @@ pub(super) fn check_size(run: &Path) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::time::Duration;
+
+    use tealight_ops::ProductPrecision;
+    use tokio::runtime::Builder;
+
+    use super::*;
+    use crate::args::shared::Weights;
+    use crate::serve::http::security::Token;
+    use crate::serve::models::worker::Settings;
+    use crate::system::device::DeviceName;
+
+    #[test]
+    fn long_bodies_and_reading_wait_for_a_place() {
+        let counters = Arc::new(Counters::default());
+        let settings = Settings {
+            weights: Weights { checkpoint: None, device: DeviceName::Cpu },
+            precision: ProductPrecision::default(),
+            counters: counters.clone(),
+            memory: 0,
+            answer_time: Duration::from_secs(1),
+            loading: Arc::default(),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let access = Access::new("127.0.0.1", [127, 0, 0, 1].into(), Token::Absent).unwrap();
+        let catalogue = Catalogue::new(&[folder.path().to_owned()], settings).unwrap();
+        let app = App::new(access, catalogue, counters);
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let place = || app.place_for(MAX_JSON + 1);
+            let mut places = Vec::new();
+            for _ in 0..MAX_LONG_BODIES {
+                places.push(place().await.unwrap());
+            }
+            assert!(is_waiting(place()).await && !is_waiting(app.place_for(MAX_JSON)).await);
+            places.pop();
+            assert!(!is_waiting(place()).await);
+            let turn = app.turn_to_read().await.unwrap();
+            assert!(is_waiting(app.turn_to_read()).await);
+            drop(turn);
+            assert!(!is_waiting(app.turn_to_read()).await);
+        });
+    }
+
+    async fn is_waiting(place: impl Future) -> bool {
+        timeout(Duration::from_millis(10), place).await.is_err()
+    }
+}

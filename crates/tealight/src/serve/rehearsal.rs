@@ -22,6 +22,7 @@ use super::http::security::{Access, Token};
 use super::models::catalogue::Catalogue;
 use super::models::worker::Settings;
 use super::routes::router;
+use crate::args::serve::ANSWER_TIME;
 use crate::args::shared::Weights;
 use crate::system::device::DeviceName;
 
@@ -52,6 +53,8 @@ impl Rehearsal {
             precision: ProductPrecision::default(),
             counters: counters.clone(),
             memory: u64::MAX,
+            answer_time: ANSWER_TIME,
+            loading: Arc::default(),
         };
         let access =
             Access::new("127.0.0.1", [127, 0, 0, 1].into(), Token::Given(TOKEN.to_owned()))?;

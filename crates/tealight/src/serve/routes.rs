@@ -52,7 +52,8 @@ async fn around(State(app): State<Shared>, request: Request, next: Next) -> Resp
     let started = Instant::now();
     let path = request.uri().path().to_owned();
     let mut response = match app.access.sign_in(&request) {
-        Some(response) => response,
+        Some(signed_in) if signed_in.status().is_redirection() => signed_in,
+        Some(refusal) => closing(refusal),
         None => checked(&app, request, next).await,
     };
     if let Some(fault) = response.extensions_mut().remove::<Fault>() {
@@ -70,14 +71,18 @@ async fn around(State(app): State<Shared>, request: Request, next: Next) -> Resp
 /// The answer to a request, if it may be sent.
 async fn checked(app: &App, request: Request, next: Next) -> Response {
     if let Err(fault) = app.access.check(&request) {
-        let mut refusal = fault.into_response();
-        refusal.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        return refusal;
+        return closing(fault.into_response());
     }
     if let Some(guest) = request.extensions().get::<Guest>() {
         guest.welcome();
     }
     next.run(request).await
+}
+
+/// A refusal that ends its connection.
+fn closing(mut refusal: Response) -> Response {
+    refusal.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    refusal
 }
 
 async fn unknown(request: Request) -> Fault {

@@ -14,7 +14,7 @@ use super::http::security::{Access, Token};
 use super::models::catalogue::Catalogue;
 use super::models::worker::Settings;
 use super::routes;
-use crate::args::serve::Serve;
+use crate::args::serve::{ANSWER_TIME, Serve};
 use crate::runs::number_format::NumberFormat;
 use crate::system::memory;
 use crate::terminal::output::{log, print};
@@ -28,6 +28,8 @@ pub(crate) fn run(args: &Serve) -> Result<()> {
         precision: args.computation.precision,
         counters: counters.clone(),
         memory: args.model_memory.unwrap_or_else(default_memory),
+        answer_time: ANSWER_TIME,
+        loading: Arc::default(),
     };
     let address = address(&args.host, args.port)?;
     let access = Access::new(&args.host, address.ip(), token(args))?;

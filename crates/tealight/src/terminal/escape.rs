@@ -15,13 +15,31 @@ pub(crate) fn visible_in_color(text: &str) -> Cow<'_, str> {
     escape(text, |c| c != '\u{1b}' && acts_on_a_terminal(c))
 }
 
+/// The JSON `text` with each of these characters, which occur in its strings alone, as an escape of JSON: the same value.
+pub(crate) fn visible_in_json(text: &str) -> Cow<'_, str> {
+    escaped(text, acts_on_a_terminal, |c, escaped| {
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            let _ = write!(escaped, "\\u{unit:04x}");
+        }
+    })
+}
+
 fn escape(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
+    escaped(text, acts, |c, escaped| escaped.extend(c.escape_default()))
+}
+
+/// `text` in which each character that `acts` is what `write` writes of it.
+fn escaped(
+    text: &str,
+    acts: impl Fn(char) -> bool,
+    write: impl Fn(char, &mut String),
+) -> Cow<'_, str> {
     if !text.contains(&acts) {
         return Cow::Borrowed(text);
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if acts(c) { escaped.extend(c.escape_default()) } else { escaped.push(c) }
+        if acts(c) { write(c, &mut escaped) } else { escaped.push(c) }
     }
     Cow::Owned(escaped)
 }
@@ -97,6 +115,21 @@ mod tests {
         for same in ["", "a\n\tb", "☀️🌧️ 日本語 é e\u{301} 👩‍👩‍👧", "שלום\u{200f}!", r"C:\u{1b}"]
         {
             assert!(matches!(visible(same), Cow::Borrowed(text) if text == same));
+        }
+    }
+
+    #[test]
+    fn json_in_which_nothing_acts_on_a_terminal_has_the_same_values() {
+        let value =
+            serde_json::json!({ "a\u{9b}2J": ["\u{1b}[31m", "user\u{202e}txt\n\u{7f}", "日本語"] });
+        for json in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
+            let shown = visible_in_json(&json);
+            assert_eq!(visible(&shown), shown);
+            assert!(
+                shown.contains(r"a\u009b2J") && shown.contains(r"user\u202etxt\n\u007f"),
+                "{shown}"
+            );
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
         }
     }
 

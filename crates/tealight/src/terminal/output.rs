@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::escape::visible;
+use super::escape::{visible, visible_in_json};
 use super::verbosity::is_quiet;
 
 /// Writes a result to stdout. On a terminal, characters that act on it are shown as escapes; a file or another program
@@ -26,12 +26,18 @@ fn write(text: &str) -> Result<()> {
 
 /// Writes a value to stdout as one line of JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<()> {
-    write(&format!("{}\n", serde_json::to_string(value)?))
+    write_json(&serde_json::to_string(value)?)
 }
 
 /// Writes a value to stdout as indented JSON.
 pub(crate) fn print_indented_json(value: &impl Serialize) -> Result<()> {
-    write(&format!("{}\n", serde_json::to_string_pretty(value)?))
+    write_json(&serde_json::to_string_pretty(value)?)
+}
+
+/// Writes JSON and a line break, on a terminal as [`print()`] does.
+fn write_json(json: &str) -> Result<()> {
+    let shown = if io::stdout().is_terminal() { visible_in_json(json) } else { json.into() };
+    write(&format!("{shown}\n"))
 }
 
 /// Writes paths to stdout, one per line.

@@ -18,7 +18,7 @@ fn files_that_are_no_weather_are_refused_with_their_line() -> Result {
     refuse_file(b"RCSRCS\n\nRC # two\n", &["my.txt`, line 3: 2 days", "at least 4"])?;
     refuse_file(b"", &["my.txt` has no sequence", "at least 4 days"])?;
     refuse_file(b"# nothing\n\n", &["my.txt` has no sequence"])?;
-    refuse_file(b"RCSR\nRC\xffS\n", &["my.txt` cannot be read", "UTF-8"])?;
+    refuse_file(b"RCSR\nRC\xffS\n", &["my.txt`, line 2: this is not UTF-8"])?;
     refuse_file(b"RCSR\n", &["`task.regime.n_validation` = 1 leaves nothing", "1 examples"])
 }
 

@@ -51,10 +51,25 @@ fn checkpoints_and_pictures_are_not_written_into_a_linked_folder() -> Result {
     fs::rename(&checkpoints, folder.path("elsewhere"))?;
     symlink("../../elsewhere", &checkpoints)?;
     folder.succeed(&["evaluate", "runs/tiny"])?;
-    folder.refuse(
-        &["checkpoint", "prune", "runs/tiny", "--keep", "1"],
-        &["checkpoints`: it is a link"],
-    )
+    for words in [&["checkpoint", "prune", "runs/tiny", "--keep", "1"][..], &["train", "runs/tiny"]]
+    {
+        folder.refuse(words, &["checkpoints`: it is a link"])?;
+    }
+    Ok(())
+}
+
+/// As many pictures as there were files were read into the page.
+#[test]
+fn a_page_has_few_pictures_of_a_run() -> Result {
+    let folder = Folder::trained()?;
+    fs::create_dir_all(folder.path("runs/tiny/samples"))?;
+    for example in 0..100 {
+        folder.write(&format!("runs/tiny/samples/{example}.png"), "a picture")?;
+    }
+    folder.succeed(&["report", "runs/tiny"])?;
+    let page = folder.read("runs/tiny/report.html")?;
+    assert!(page.matches("data:image/png").count() <= 32);
+    Ok(())
 }
 
 /// They were told to be missing.

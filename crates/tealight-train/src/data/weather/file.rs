@@ -2,7 +2,8 @@
 
 use super::day::parse_line;
 use crate::error::{Error, Result};
-use std::{fs, path::Path};
+use crate::storage::files;
+use std::path::Path;
 
 /// Reads the sequences of a file. A `#` begins a comment.
 ///
@@ -10,10 +11,11 @@ use std::{fs, path::Path};
 /// With its place: a sequence of fewer than `min_days`, a character that does not denote weather, a file
 /// without sequences.
 pub fn read(path: &Path, min_days: usize) -> Result<Vec<Vec<u8>>> {
-    let text = fs::read_to_string(path).map_err(|error| {
+    let bytes = files::read_named(path).map_err(|error| {
         let message = format!("`{}` cannot be read: {error}", path.display());
         Error::config(["task.source.path"], message)
     })?;
+    let text = files::to_text(path, bytes)?;
     let refused = |fault: String| Error::Weather(format!("`{}`{fault}", path.display()));
     let mut sequences = Vec::new();
     for (at, text) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
@@ -39,6 +41,8 @@ pub fn read(path: &Path, min_days: usize) -> Result<Vec<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn read_text(text: &str) -> Result<Vec<Vec<u8>>, String> {

@@ -165,6 +165,17 @@ mod tests {
         assert_eq!((&index["ids"], &index["is"]), (&None, &None));
     }
 
+    /// Each tensor of integers copied the shape, and many may share one: 10¹¹ numbers for a file of 7 MB.
+    #[test]
+    fn a_long_shape_is_refused_before_it_is_copied() {
+        let long = [1; 17];
+        for class in ["LongStorage", "FloatStorage"] {
+            let view = View { class, shape: &long, strides: &long, ..vector("0", 6) };
+            let error = with_six(&State::new().named("ids", &view).end()).unwrap_err();
+            assert_eq!(error, "tensor `ids`: it has 17 axes, and at most 16 are read");
+        }
+    }
+
     #[test]
     fn a_view_that_does_not_fit_is_named_with_its_rule() {
         let whole = || vector("0", 6);

@@ -2,7 +2,7 @@
 
 use super::{Storages, TorchError};
 use crate::storage::pickle::{Pickle, Value};
-use crate::storage::stored::{Extent, Format, Place};
+use crate::storage::stored::{Extent, Format, MAX_RANK, Place};
 
 /// A tensor: `(storage, offset, shape, strides, requires_grad, hooks)`, and metadata in some files.
 const TENSOR: &str = "torch._utils._rebuild_tensor_v2";
@@ -120,6 +120,11 @@ impl<'a> View<'a> {
         };
         let id = pickle.persistent(storage).ok_or_else(not_a_tensor)?;
         let storage = Storage::from_id(pickle, id)?;
+        let rank = |value: Value| pickle.tuple(value).map_or(0, <[Value]>::len);
+        // Before they are copied: many tensors may share one long shape.
+        if let Some(rank) = [shape, strides].map(rank).into_iter().find(|rank| *rank > MAX_RANK) {
+            return Err(format!("it has {rank} axes, and at most {MAX_RANK} are read"));
+        }
         let sizes = |value: Value| pickle.tuple(value)?.iter().map(|axis| size(*axis)).collect();
         match (size(offset), sizes(shape), sizes(strides)) {
             (Some(offset), Some(shape), Some(strides)) => {

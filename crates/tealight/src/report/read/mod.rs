@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
 use tealight_train::config::RunConfig;
 use tealight_train::observer::samples::{self, SampleLine};
 use tealight_train::run::{Manifest, RunDirectory};
-use tealight_train::storage::files::read_text;
+use tealight_train::storage::files::{read_text, read_value};
 use tealight_train::task::report::{Predictor, ReferenceScore};
 use tealight_train::weather::Score;
 
@@ -26,7 +26,7 @@ use crate::runs::summary::Summary;
 use checkpoint::Checkpoint;
 use log::Log;
 use maps::Attention;
-use plot::{Address, Plot};
+use plot::{Address, MAX_PICTURES, Plot};
 use state::State;
 
 /// Everything that a run's directory tells without its weights.
@@ -76,7 +76,7 @@ impl RunData {
             manifest: directory.manifest()?,
             log: Log::read(&directory.metrics_path(), examples_per_step(&config))?,
             state: state(root, &config, summary.as_ref())?,
-            report: optional(&root.join("report.json"), json)?,
+            report: optional(&root.join("report.json"), |path| Ok(read_value(path)?))?,
             samples: optional(&root.join(samples::FILE), |path| Ok(samples::read(path)?))?
                 .unwrap_or_default(),
             sample_bytes: sample_bytes(root),
@@ -100,7 +100,7 @@ impl RunData {
         self.log.read_on()?;
         self.summary = Summary::read(root)?;
         self.state = state(root, &self.config, self.summary.as_ref())?;
-        self.report = optional(&root.join("report.json"), json)?;
+        self.report = optional(&root.join("report.json"), |path| Ok(read_value(path)?))?;
         self.sample_bytes = sample_bytes(root);
         self.checkpoints = Checkpoint::read_all(&self.directory, self.config.checkpoint.select)?;
         Ok(())
@@ -145,9 +145,10 @@ fn state(root: &Path, config: &RunConfig, summary: Option<&Summary>) -> Result<S
     State::read(root, evaluated, config.training.steps)
 }
 
-/// The pictures of the first examples, up to the first that has none.
+/// The pictures of the first examples, at most [`MAX_PICTURES`], up to the first that has none.
 fn pictures(root: &Path) -> BTreeMap<usize, Address> {
-    let pictures = (0..).map(|example| Address::of_png(&samples::picture_path(root, example)));
+    let path = |example| samples::picture_path(root, example);
+    let pictures = (0..MAX_PICTURES).map(|example| Address::of_png(&path(example)));
     (0..).zip(pictures.map_while(|picture| picture)).collect()
 }
 
@@ -158,12 +159,6 @@ fn sample_bytes(root: &Path) -> u64 {
 /// Training examples of one step.
 fn examples_per_step(config: &RunConfig) -> f64 {
     config.training.batch_size as f64 * config.training.micro_batches as f64
-}
-
-/// A file of JSON that has no version.
-pub(in crate::report) fn json(path: &Path) -> Result<Value> {
-    let text = read_text(path)?;
-    serde_json::from_str(&text).with_context(|| format!("`{}` is not JSON", path.display()))
 }
 
 fn optional<T>(path: &Path, read: impl FnOnce(&Path) -> Result<T>) -> Result<Option<T>> {

@@ -11,6 +11,8 @@ use crate::charts::base64::Base64;
 
 /// The largest file that is put into the page.
 const MAX_BYTES: u64 = 400_000;
+/// The most examples of a run whose pictures are shown: more than training keeps.
+pub(crate) const MAX_PICTURES: usize = 32;
 /// The files of a run's evaluation, and what they show.
 const OF_RUN: [(&str, &str); 1] = [("mistakes", "The most confident mistakes")];
 

@@ -67,13 +67,13 @@ enum Encoding {
 /// A vector as it is written.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Written {
-    Numbers(Vec<f32>),
+enum Written<'a> {
+    Numbers(&'a [f32]),
     Base64(String),
 }
 
 impl Encoding {
-    fn write(self, row: Vec<f32>) -> Written {
+    fn write(self, row: &[f32]) -> Written<'_> {
         match self {
             Self::Float => Written::Numbers(row),
             Self::Base64 => {
@@ -100,18 +100,18 @@ struct Wanted {
 
 /// The vector of a text in the answer.
 #[derive(Serialize)]
-struct Embedded {
+struct Embedded<'a> {
     object: &'static str,
     index: usize,
-    embedding: Written,
+    embedding: Written<'a>,
 }
 
 /// The answer.
 #[derive(Serialize)]
-struct List {
+struct List<'a> {
     object: &'static str,
-    data: Vec<Embedded>,
-    model: String,
+    data: Vec<Embedded<'a>>,
+    model: &'a str,
     usage: Value,
 }
 
@@ -126,14 +126,15 @@ pub(in crate::serve) async fn embed(
     let asked = Asked { texts, dimensions, normalize: Some(true), ..Asked::default() };
     let vectors = vectors::embed(&worker, asked).await?;
     let n_bytes = vectors.n_bytes() + vectors.rows.len() * ITEM_BYTES;
-    let Vectors { rows, n_tokens } = vectors;
-    let embedding = |(index, row)| {
-        let embedding = encoding_format.write(row);
-        Embedded { object: "embedding", index, embedding }
+    let write = move |Vectors { rows, n_tokens }: &Vectors| {
+        let written = rows.iter().map(|row| encoding_format.write(row)).enumerate();
+        let data =
+            written.map(|(index, embedding)| Embedded { object: "embedding", index, embedding });
+        let data = data.collect();
+        let usage = json!({ "prompt_tokens": n_tokens, "total_tokens": n_tokens });
+        serde_json::to_string(&List { object: "list", data, model: &model, usage })
     };
-    let data = rows.into_iter().enumerate().map(embedding).collect();
-    let usage = json!({ "prompt_tokens": n_tokens, "total_tokens": n_tokens });
-    sized_answer(List { object: "list", data, model, usage }, n_bytes, serde_json::to_string).await
+    sized_answer(vectors, n_bytes, write).await
 }
 
 /// A query and the passages that a client wants ranked.

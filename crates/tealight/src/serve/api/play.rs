@@ -43,7 +43,7 @@ pub(in crate::serve) async fn describe(
 ) -> Result<Response, Fault> {
     check_site(&headers)?;
     let worker = app.catalogue.worker(&name).await?;
-    Ok(answer(&worker.run(|model| Ok(model.describe())).await?))
+    Ok(written(worker.run(|model| Ok(model.describe().to_string())).await?))
 }
 
 #[derive(Deserialize)]

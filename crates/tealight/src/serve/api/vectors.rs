@@ -12,6 +12,7 @@ use tealight_train::pipelines::reranking::{self, Relevance, Reranking};
 use super::check;
 use crate::args::serve::MAX_ANSWER;
 use crate::serve::fault::Fault;
+use crate::serve::http::body::{beside, sized};
 use crate::serve::models::loaded::other_task;
 use crate::serve::models::worker::Worker;
 
@@ -114,14 +115,16 @@ pub(super) async fn embed(worker: &Worker, asked: Asked) -> Result<Vectors, Faul
     check_numbers(texts.len(), dim, dimensions)?;
     let embedded = worker.ask::<FeatureExtraction>(Request { texts, prompt }).await?;
     long.check(embedded.n_truncated(), embedded.len())?;
-    let row = |row: &[f32]| {
+    let row = move |row: &[f32]| {
         let mut row = row[..dimensions.unwrap_or(row.len())].to_vec();
         if normalize == Some(true) {
             to_unit_length(&mut row);
         }
         row
     };
-    Ok(Vectors { rows: embedded.rows().map(row).collect(), n_tokens: embedded.n_tokens() })
+    let (n_bytes, n_tokens) = (embedded.len() * dim * size_of::<f32>(), embedded.n_tokens());
+    let rows = sized(n_bytes, move || embedded.rows().map(row).collect()).await?;
+    Ok(Vectors { rows, n_tokens })
 }
 
 /// Checks the numbers of `n_texts` vectors of length `dim`, of which `dimensions` are asked for.
@@ -152,9 +155,11 @@ pub(super) async fn similarity(
     let texts = [vec![source], others].concat();
     let embedded = worker.ask::<FeatureExtraction>(Request { texts, prompt }).await?;
     long.check(embedded.n_truncated(), embedded.len())?;
-    let parts = embedded.divided([1, n_others].into_iter());
-    let cosines = parts[1].cosines(&parts[0])?;
-    Ok(cosines.into_iter().map(f64::from).collect())
+    let cosines = beside(move || {
+        let parts = embedded.divided([1, n_others].into_iter());
+        parts[1].cosines(&parts[0])
+    });
+    Ok(cosines.await??.into_iter().map(f64::from).collect())
 }
 
 /// How relevant passages are for a query: scores are σ of the outputs, whatever activation the folder states, as in

@@ -32,8 +32,16 @@ pub(in crate::serve) async fn sized_answer<T: Send + 'static>(
     n_bytes: usize,
     write: impl FnOnce(&T) -> serde_json::Result<String> + Send + 'static,
 ) -> Result<Response, Fault> {
-    let text = if n_bytes <= SHORT { write(&value) } else { beside(move || write(&value)).await? };
+    let text = sized(n_bytes, move || write(&value)).await?;
     text.map(written).map_err(|error| anyhow::Error::from(error).into())
+}
+
+/// The result of `work` on `n_bytes`, which another thread does if they are more than [`SHORT`].
+pub(in crate::serve) async fn sized<T: Send + 'static>(
+    n_bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Fault> {
+    if n_bytes <= SHORT { Ok(work()) } else { beside(work).await }
 }
 
 /// An answer that is written.
@@ -59,11 +67,7 @@ pub(in crate::serve) async fn json<T: DeserializeOwned + Send + 'static>(
 pub(in crate::serve) async fn parse<T: DeserializeOwned + Send + 'static>(
     bytes: Vec<u8>,
 ) -> Result<T, Fault> {
-    let parsed = if bytes.len() <= SHORT {
-        serde_json::from_slice(&bytes)
-    } else {
-        beside(move || serde_json::from_slice(&bytes)).await?
-    };
+    let parsed = sized(bytes.len(), move || serde_json::from_slice(&bytes)).await?;
     parsed.map_err(|error| Fault::bad(format!("the request is not what is expected: {error}")))
 }
 

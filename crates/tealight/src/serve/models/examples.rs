@@ -13,7 +13,7 @@ use tealight_train::run::RunDirectory;
 use tealight_train::task::sample::Sample;
 use tealight_train::text::tokenizer::Tokenizer;
 
-use crate::report::read::plot::Address;
+use crate::report::read::plot::{Address, MAX_PICTURES};
 use crate::runs::last_lines::last_lines;
 
 /// The bytes at the end of `samples.jsonl` among which the last samples are looked for.
@@ -61,11 +61,12 @@ pub(super) fn examples(path: &Path, task: &str, tokenizer: Option<&Tokenizer>) -
     of_run
 }
 
-/// The samples of the last evaluation.
+/// The first samples of the last evaluation.
 fn of_run(run: &Path, mask: Option<&str>) -> Vec<Example> {
     let mut lines: Vec<SampleLine> = last_lines(&run.join(samples::FILE), END);
     let last = lines.last().map(|line| line.step);
     lines.retain(|line| Some(line.step) == last);
+    lines.truncate(MAX_PICTURES);
     let example = |SampleLine { example, sample: Sample { input, truth, .. }, .. }: SampleLine| {
         let picture = Address::of_png(&picture_path(run, example)).map(|one| one.to_string());
         let is_of_run = true;
@@ -158,6 +159,20 @@ mod tests {
         assert_eq!(filled("[MASK][MASK]", &[" ", "…"]), expected(" …", " "));
         assert_eq!(filled("no mask", &["a"]), None);
         assert_eq!(filled("[MASK] [MASK]", &["a"]), None);
+    }
+
+    /// Each of them had the picture of its example: 4 GB for 5,000 short lines and one file.
+    #[test]
+    fn a_run_has_few_examples() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = "{\"step\":1,\"example\":0,\"input\":\"\"}\n";
+        std::fs::write(folder.path().join(samples::FILE), line.repeat(5_000)).unwrap();
+        let picture = picture_path(folder.path(), 0);
+        std::fs::create_dir(picture.parent().unwrap()).unwrap();
+        std::fs::write(picture, "a picture").unwrap();
+        let examples = of_run(folder.path(), None);
+        assert_eq!(examples.len(), MAX_PICTURES);
+        assert!(examples[0].picture.is_some());
     }
 
     #[test]

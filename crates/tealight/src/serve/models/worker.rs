@@ -1,8 +1,9 @@
 //! The thread of a model: it loads the model, then answers all requests that wait, together, until nobody can ask.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use tealight_ops::{ProductPrecision, with_product_precision};
@@ -13,7 +14,6 @@ use tokio::time::timeout;
 
 use super::batch::{self, Job, Waiting, caught};
 use super::loaded::Loaded;
-use crate::args::serve::ANSWER_TIME;
 use crate::args::shared::Weights;
 use crate::serve::counters::Counters;
 use crate::serve::fault::Fault;
@@ -28,6 +28,10 @@ pub(in crate::serve) struct Settings {
     pub(in crate::serve) counters: Arc<Counters>,
     /// The bytes for the parameters of all models together.
     pub(in crate::serve) memory: u64,
+    /// How long somebody waits for an answer.
+    pub(in crate::serve) answer_time: Duration,
+    /// Held while a model is loaded and others are unloaded for it, so that there is never more than one too many.
+    pub(in crate::serve) loading: Arc<Mutex<()>>,
 }
 
 /// What is known of a model once it is loaded.
@@ -45,6 +49,7 @@ type Outcome = OnceLock<Result<Known, Fault>>;
 pub(in crate::serve) struct Worker {
     jobs: Sender<Job>,
     outcome: Arc<Outcome>,
+    answer_time: Duration,
 }
 
 impl Worker {
@@ -56,7 +61,7 @@ impl Worker {
     ) -> Result<Self, Fault> {
         let (jobs, waiting) = mpsc::channel(MAX_WAITING);
         let outcome = Arc::new(Outcome::new());
-        let known = outcome.clone();
+        let (known, answer_time) = (outcome.clone(), settings.answer_time);
         let work = move || {
             let precision = settings.precision;
             with_product_precision(precision, || work(&path, &settings, &known, waiting, loaded));
@@ -65,7 +70,7 @@ impl Worker {
         started.map_err(|error| {
             Fault::new(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot start a thread: {error}"))
         })?;
-        Ok(Self { jobs, outcome })
+        Ok(Self { jobs, outcome, answer_time })
     }
 
     /// Whether the thread has ended, because the model could not be loaded.
@@ -120,10 +125,10 @@ impl Worker {
         self.wait(answered).await
     }
 
-    /// What the model's thread sends. A client that is gone does not wait, nor one that has waited for [`ANSWER_TIME`].
+    /// What the model's thread sends. A client that is gone does not wait, nor one that has waited for `answer_time`.
     async fn wait<T>(&self, answered: oneshot::Receiver<Result<T, Fault>>) -> Result<T, Fault> {
-        let Ok(received) = timeout(ANSWER_TIME, answered).await else {
-            let seconds = ANSWER_TIME.as_secs();
+        let Ok(received) = timeout(self.answer_time, answered).await else {
+            let seconds = self.answer_time.as_secs();
             return Err(Fault::busy(format!("the answer took longer than {seconds} s")));
         };
         received.map_err(|_| self.failure())?
@@ -150,7 +155,8 @@ impl Worker {
     }
 }
 
-/// Loads the model and answers until nobody can ask. If it cannot be loaded, stderr and all that wait get the reason.
+/// Loads the model, after those that are being loaded, and answers until nobody can ask. If it cannot be loaded, stderr
+/// and all that wait get the reason.
 fn work(
     path: &Path,
     settings: &Settings,
@@ -158,16 +164,20 @@ fn work(
     mut waiting: Receiver<Job>,
     loaded: impl FnOnce(),
 ) {
+    // A panic while it is held leaves nothing half done.
+    let turn = settings.loading.lock().unwrap_or_else(PoisonError::into_inner);
     match caught(|| Loaded::open(path, settings.weights)) {
         Ok(model) => {
             let _ = outcome.set(Ok(Known { task: model.task(), n_bytes: model.n_bytes() }));
             loaded();
+            drop(turn);
             while let Some(jobs) = next(&mut waiting) {
                 settings.counters.computed(jobs.len());
                 batch::answer(Ok(&model), jobs);
             }
         }
         Err(fault) => {
+            drop(turn);
             warn(&format!("{}: {}", path.display(), fault.rule));
             // Before the channel is closed: whoever finds it closed looks for the reason.
             let _ = outcome.set(Err(fault.clone()));
@@ -193,23 +203,58 @@ fn next(waiting: &mut Receiver<Job>) -> Option<Vec<Job>> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tokio::runtime::Builder;
+    use tokio::runtime::{Builder, Runtime};
 
     use super::*;
+
+    fn settings(answer_time: Duration) -> Settings {
+        Settings {
+            weights: Weights { checkpoint: None, device: "cpu".parse().unwrap() },
+            precision: ProductPrecision::default(),
+            counters: Arc::default(),
+            memory: 0,
+            answer_time,
+            loading: Arc::default(),
+        }
+    }
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_time().build().unwrap()
+    }
+
+    /// The thread of a model that does not exist.
+    fn worker(settings: Settings) -> Worker {
+        Worker::start(PathBuf::from("no/such/model"), settings, || ()).unwrap()
+    }
+
+    #[test]
+    fn one_model_is_loaded_at_a_time_and_nobody_waits_without_end() {
+        let settings = settings(Duration::from_millis(20));
+        let turn = settings.loading.clone();
+        let other = turn.lock().unwrap();
+        let worker = worker(settings);
+        let late = runtime().block_on(worker.task()).unwrap_err();
+        assert!(late.rule.contains("took longer"), "{late:?}");
+        assert!(!worker.has_ended(), "loaded while another was");
+        // The request above waits, too.
+        (1..MAX_WAITING).for_each(|_| worker.send(Job::Alone(Box::new(|_| ()))).unwrap());
+        let full = worker.send(Job::Alone(Box::new(|_| ()))).unwrap_err();
+        assert!(full.rule.contains("requests wait"), "{full:?}");
+        assert_eq!([late.status, full.status], [StatusCode::SERVICE_UNAVAILABLE; 2]);
+        drop(other);
+        while !worker.has_ended() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 
     /// The answer was "the model failed" once the thread had ended.
     #[test]
     fn why_a_model_cannot_be_loaded_is_known_after_its_thread_has_ended() {
-        let weights = Weights { checkpoint: None, device: "cpu".parse().unwrap() };
-        let precision = ProductPrecision::default();
-        let settings = Settings { weights, precision, counters: Arc::default(), memory: 0 };
-        let worker = Worker::start(PathBuf::from("no/such/model"), settings, || ()).unwrap();
+        let worker = worker(settings(Duration::from_mins(1)));
         while !worker.has_ended() {
             thread::sleep(Duration::from_millis(1));
         }
-        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        let runtime = runtime();
         let asked = runtime.block_on(worker.run(|model| Ok(model.task())));
         for fault in [asked, runtime.block_on(worker.task())].map(Result::unwrap_err) {
             assert_eq!(fault.status, StatusCode::SERVICE_UNAVAILABLE, "{fault:?}");

@@ -118,6 +118,15 @@ fn a_refusal_for_want_of_a_token_closes_its_connection() -> Result {
     stream.read_to_string(&mut answer)?;
     assert_eq!(answer.matches("HTTP/1.1 401").count(), 1, "{answer}");
     assert!(answer.contains("connection: close"), "{answer}");
+    for address in ["GET /?token=wrong", "GET /?token="] {
+        let mut stream = server.connect()?;
+        stream.write_all(
+            format!("{address} HTTP/1.1\r\nHost: localhost\r\n\r\n").repeat(2).as_bytes(),
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        assert_eq!(answer.matches("HTTP/1.1 401").count(), 1, "{answer}");
+    }
     Ok(())
 }
 
@@ -225,14 +234,52 @@ fn what_a_model_cannot_read_is_a_fault_of_the_request() -> Result {
 
 /// Each page and each follower of a long run held all of its lines: 240 of them ended the server.
 #[test]
-fn a_run_with_more_metrics_than_a_page_is_worth_is_refused_by_size() -> Result {
+fn a_run_with_more_results_than_a_page_is_worth_is_refused_by_size() -> Result {
+    let folder = Folder::trained()?;
+    let server = Server::start(&folder, &["runs/tiny"])?;
+    for (name, limit) in
+        [("metrics.jsonl", 64 << 20), ("samples.jsonl", 16 << 20), ("report.json", 16 << 20)]
+    {
+        let file = std::fs::File::options()
+            .append(true)
+            .open(folder.path(&format!("runs/tiny/{name}")))?;
+        let len = file.metadata()?.len();
+        file.set_len(limit + 1)?;
+        let answer = server.get("/runs/tiny")?;
+        assert_eq!(answer.status, 500, "{answer:?}");
+        let rule =
+            format!("{name}` has {} bytes, and pages are made of at most {limit}", limit + 1);
+        assert!(answer.body.contains(&rule), "{answer:?}");
+        file.set_len(len)?;
+    }
+    assert_eq!(server.get("/health")?.status, 200);
+    Ok(())
+}
+
+/// It ended the server.
+#[test]
+fn a_model_that_cannot_be_described_costs_nobody_else_an_answer() -> Result {
+    let folder = Folder::new()?;
+    std::fs::create_dir(folder.path("m"))?;
+    let config = r#"{"model_type": "mistral", "num_hidden_layers": 9223372036854775807}"#;
+    folder.write("m/config.json", config)?;
+    let server = Server::start(&folder, &["m"])?;
+    server.get("/models/m")?.assert_refused(503, "`num_hidden_layers` = 9223372036854775807");
+    assert_eq!(server.get("/health")?.status, 200);
+    Ok(())
+}
+
+/// The list of runs waited for a writer.
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_place_of_the_metrics_keeps_nobody_waiting() -> Result {
     let folder = Folder::trained()?;
     let metrics = folder.path("runs/tiny/metrics.jsonl");
-    std::fs::File::options().append(true).open(&metrics)?.set_len((64 << 20) + 1)?;
-    let server = Server::start(&folder, &["runs/tiny"])?;
-    let answer = server.get("/runs/tiny")?;
-    assert_eq!(answer.status, 500, "{answer:?}");
-    assert!(answer.body.contains("pages are made of at most 67108864"), "{answer:?}");
-    assert_eq!(server.get("/health")?.status, 200);
+    std::fs::remove_file(&metrics)?;
+    assert!(std::process::Command::new("mkfifo").arg(&metrics).status()?.success());
+    let server = Server::start(&folder, &["runs"])?;
+    for (address, status) in [("/", 200), ("/runs/tiny", 500), ("/health", 200)] {
+        assert_eq!(server.get(address)?.status, status, "{address}");
+    }
     Ok(())
 }

@@ -23,6 +23,7 @@ use crate::data::progress::Progress;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::settings::settings;
+use crate::storage::files;
 
 const SIZE: PictureSize = PictureSize { height: 32, width: 32, channels: 3 };
 
@@ -177,12 +178,10 @@ impl Binary {
 /// The lines of the file of names; numbers if there is none.
 fn class_names(folder: &Path, Format { n_classes, names, .. }: Format) -> Result<Vec<String>> {
     let path = folder.join(names);
-    let text = match std::fs::read_to_string(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok((0..n_classes).map(|class| class.to_string()).collect());
-        }
-        text => text.map_err(Error::io("read", &path))?,
-    };
+    if !path.exists() {
+        return Ok((0..n_classes).map(|class| class.to_string()).collect());
+    }
+    let text = files::read_text(&path)?;
     let names = text.lines().map(str::trim).filter(|name| !name.is_empty());
     let names: Vec<String> = names.map(str::to_owned).collect();
     if names.len() != n_classes {

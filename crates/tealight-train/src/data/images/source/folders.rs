@@ -15,6 +15,7 @@ use crate::data::images::item::{Content, Item, Reading, Source};
 use crate::data::progress::Progress;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
+use crate::storage::files;
 
 /// Files that are hashed at once, between two reports of progress.
 const AT_ONCE: usize = 1 << 12;
@@ -92,7 +93,7 @@ impl Listed {
     /// The hash of a file: its name, class, split and content.
     fn hash_of(&self, listing: &Listing) -> Result<u128> {
         let path = self.path(listing);
-        let content = fs::read(&path).map_err(Error::io("read", &path))?;
+        let content = files::read(&path)?;
         let of_content = *listing.hash.get_or_init(|| Fnv128::hash(&content));
         let named = format!("{} {:?} {of_content}", listing.name, listing.split);
         Ok(Fnv128::hash(named.as_bytes()))

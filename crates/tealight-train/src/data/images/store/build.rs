@@ -4,7 +4,6 @@
 //! one thread reads    →    all threads decode a batch    →    it is written in order
 //! ```
 
-use std::fs;
 use std::io::{Cursor, Seek, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -20,6 +19,7 @@ use crate::data::images::item::{Content, Item, ReadingEnd, Source};
 use crate::data::images::picture::{Picture, PictureSize};
 use crate::data::progress::Progress;
 use crate::error::{Error, Result};
+use crate::storage::files;
 
 /// Pictures in a batch, which all threads decode together.
 const BATCH: usize = 1 << 10;
@@ -112,7 +112,7 @@ fn write_all<W: Write + Seek>(
         let prepare = |item: &Item| {
             let picture = match &item.content {
                 Content::File(path, hash) => {
-                    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+                    let bytes = files::read(path)?;
                     // The store is found again by the hash, so it must not hold another content.
                     if hash.is_some_and(|hash| hash != Fnv128::hash(&bytes)) {
                         let rule = "changed while it was being read";

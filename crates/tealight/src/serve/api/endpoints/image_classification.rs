@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::image_classification::{ImageClassification, Request, TOP_K};
 
-use super::{best, question};
+use super::{best, n_bytes, question};
 use crate::serve::api::check;
 use crate::serve::fault::Fault;
 use crate::serve::http::body;
@@ -71,5 +71,7 @@ pub(in crate::serve::api) async fn classify(
     top_k: usize,
 ) -> Result<Response, Fault> {
     let classified = worker.ask::<ImageClassification>(Request::Bytes(picture)).await?;
-    Ok(body::answer(&best(classified, top_k)))
+    let scores = best(classified, top_k);
+    let n_bytes = n_bytes(&scores);
+    body::sized_answer(scores, n_bytes, serde_json::to_string).await
 }

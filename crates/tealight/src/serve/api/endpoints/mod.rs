@@ -96,6 +96,14 @@ fn inputs<'de, D: Deserializer<'de>, I: Deserialize<'de>>(deserializer: D) -> Re
     I::deserialize(deserializer).map_err(|error| D::Error::custom(format!("`inputs`: {error}")))
 }
 
+/// The length of a label with its score in JSON without the label's name, in bytes.
+const SCORE_BYTES: usize = 66;
+
+/// About the length of `scores` in JSON, in bytes.
+fn n_bytes<'a>(scores: impl IntoIterator<Item = &'a Score>) -> usize {
+    scores.into_iter().map(|one| one.label.len() + SCORE_BYTES).sum()
+}
+
 fn best(classified: Classified, top_k: usize) -> Vec<Score> {
     classified.scores.into_iter().take(top_k).collect()
 }

@@ -11,7 +11,7 @@ use tealight_train::inference::text_classifier::Text;
 use tealight_train::pipelines::Pipeline;
 use tealight_train::pipelines::text_classification::TextClassification;
 
-use super::{Item, OneOrList, best, question};
+use super::{Item, OneOrList, best, n_bytes, question};
 use crate::serve::api::check;
 use crate::serve::fault::Fault;
 use crate::serve::http::body;
@@ -20,9 +20,6 @@ use crate::serve::models::worker::Worker;
 
 pub(super) const NAME: &str = TextClassification::NAME;
 pub(super) const MAX_BODY: usize = MAX_JSON;
-
-/// The length of a label with its score in JSON without the label's name, in bytes.
-const SCORE_BYTES: usize = 66;
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -76,6 +73,6 @@ pub(super) async fn answer(worker: &Worker, body: Vec<u8>) -> Result<Response, F
     check::pairs(&texts)?;
     let classified = worker.ask::<TextClassification>(texts).await?;
     let scores: Vec<Vec<Score>> = classified.into_iter().map(|one| best(one, top_k)).collect();
-    let n_bytes = scores.iter().flatten().map(|one| one.label.len() + SCORE_BYTES).sum();
+    let n_bytes = n_bytes(scores.iter().flatten());
     body::sized_answer(scores, n_bytes, serde_json::to_string).await
 }
