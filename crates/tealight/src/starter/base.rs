@@ -7,7 +7,13 @@ use tealight_train::inference::labels::Labels;
 use tealight_train::trained::TrainedModel;
 
 use super::ending::{BY_HEART, Ending, TO_ZERO};
+use super::machine::{Machine, Work};
 use super::{about, beginning, quoted, tenth};
+
+/// A training should end within this time.
+const SECONDS: f64 = 1800.;
+/// Fewer steps teach a model little.
+const MIN_STEPS: f64 = 500.;
 
 /// The trained model that a configuration starts from.
 pub(super) struct Base {
@@ -15,11 +21,14 @@ pub(super) struct Base {
     path: String,
     description: String,
     d_model: usize,
+    n_layers: usize,
     is_causal: bool,
     /// The labels of a classifier.
     pub(super) labels: Option<Labels>,
     /// The longest sequence that it reads; `None` if any length will do.
     max_seq_len: Option<usize>,
+    /// Why no class of `transformers` has its settings, if none has.
+    not_exported: Option<String>,
 }
 
 impl Base {
@@ -29,14 +38,36 @@ impl Base {
         let Some(typed) = path.to_str() else {
             bail!("`{}` is not UTF-8, as a configuration is", path.display());
         };
+        // Other reasons, such as a missing head, may not be those of what is trained from it.
+        let reasons = model.hugging_face().err();
         Ok(Self {
             path: quoted(typed),
+            not_exported: reasons.filter(|reasons| reasons.contains("`model.")),
             description: model.description(),
             d_model: model.config.d_model,
+            n_layers: model.config.n_layers,
             is_causal: model.config.causal,
             labels: model.readers.labels,
             max_seq_len: model.config.max_seq_len,
         })
+    }
+
+    /// The line of how a class is read from a decoder; empty for an encoder, which reads the first token.
+    pub(super) fn read_out(&self) -> &'static str {
+        if self.is_causal {
+            "read_out = \"mean\"               # of all tokens: in a decoder, the first knows nothing of the others\n"
+        } else {
+            ""
+        }
+    }
+
+    /// Refuses a decoder, whose vectors of texts would be those of their last tokens.
+    pub(super) fn check_encoder(&self, task: &str) -> Result<()> {
+        if self.is_causal {
+            let Self { path, description, .. } = self;
+            bail!("the task `{task}` starts from an encoder, and {path} is {description}");
+        }
+        Ok(())
     }
 
     /// Refuses a model that reads the wrong positions for a language model.
@@ -63,18 +94,32 @@ impl Base {
             [] => path.clone(),
             allow => format!("{{ path = {path}, allow = {} }}", serde_json::json!(allow)),
         };
+        let not_exported = self.not_exported.as_ref().map_or_else(String::new, |reasons| {
+            let reasons = reasons.split_whitespace().collect::<Vec<_>>().join(" ");
+            format!("# `tealight export` writes it for Tealight alone: {reasons}\n")
+        });
         format!(
-            "{}init_from = {init_from} # {description}: its settings, tokenizer and parameters\n",
+            "{}{not_exported}init_from = {init_from} # {description}: its settings, tokenizer and parameters\n",
             beginning(what)
         )
     }
 
     /// The tables of a training that changes a trained model little: `epochs` times through `n` examples, which are
-    /// `called` so.
-    pub(super) fn ending(&self, n: f64, epochs: u64, called: &str) -> Ending {
+    /// `called` so and have so many tokens on average; fewer times where this takes [`SECONDS`].
+    pub(super) fn ending(&self, n: f64, epochs: u64, called: &str, n_tokens: f64) -> Ending {
         const BATCH_SIZE: u64 = 16;
-        let steps = (epochs as f64 * n / BATCH_SIZE as f64).clamp(50., 20_000.) as u64;
-        Ending {
+        let Self { d_model, n_layers, .. } = *self;
+        let work = Work { d_model, n_layers, n_tokens };
+        let wanted = (epochs as f64 * n / BATCH_SIZE as f64).max(50.);
+        let possible = (SECONDS / Machine::this().step(work, BATCH_SIZE)).max(MIN_STEPS);
+        let steps = wanted.min(possible).round() as u64;
+        let times = steps as f64 * BATCH_SIZE as f64 / n;
+        let passes = if wanted <= possible {
+            format!("{epochs} times through about {} {called}, but 50 steps at least", about(n))
+        } else {
+            format!("{times:.1} times through about {} {called}: more take long here", about(n))
+        };
+        let ending = Ending {
             adamw: format!(
                 "lr = {:e}                      # small: what was learnt is to be kept\nweight_decay = 0.01",
                 self.learning_rate()
@@ -82,15 +127,14 @@ impl Base {
             warmup_steps: tenth(steps),
             final_lr_ratio: TO_ZERO,
             steps,
-            passes: format!(
-                "{epochs} times through about {} {called}, within 50 to 20,000 steps",
-                about(n)
-            ),
+            passes,
+            time: String::new(),
             batch_size: BATCH_SIZE,
             training: "layer_lr_decay = 0.9            # lower layers, which are more general, change less\n",
             stopping: "",
             selects: BY_HEART,
-        }
+        };
+        ending.timed(work)
     }
 
     /// 2 · 10⁻⁵ for a width of 1,024, more for narrower models; one digit.

@@ -1,5 +1,6 @@
 //! The tables that every configuration ends with.
 
+use super::machine::{Machine, Work};
 use super::{commented, tenth};
 
 /// Of a learning rate that decays to zero: `final_lr_ratio` and its comment.
@@ -18,6 +19,8 @@ pub(super) struct Ending {
     pub(super) steps: u64,
     /// The comment behind `steps`, or an empty text.
     pub(super) passes: String,
+    /// About how long the steps take, or an empty text.
+    pub(super) time: String,
     pub(super) batch_size: u64,
     /// Further lines of `[training]`.
     pub(super) training: &'static str,
@@ -46,19 +49,28 @@ impl Ending {
             final_lr_ratio: TO_ZERO,
             steps,
             passes: format!("{epochs} times through the {noun}"),
+            time: String::new(),
             batch_size,
             selects: BY_HEART,
         }
     }
 
+    /// With a line on how long this machine needs for the steps.
+    pub(super) fn timed(self, work: Work) -> Self {
+        let machine = Machine::this();
+        let seconds = self.steps as f64 * machine.step(work, self.batch_size);
+        Self { time: machine.time(seconds), ..self }
+    }
+
     /// The tables, after an empty line.
     pub(super) fn text(&self) -> String {
-        let Self { adamw, warmup_steps, steps, batch_size, training, stopping, .. } = self;
+        let Self { adamw, warmup_steps, steps, time, batch_size, training, stopping, .. } = self;
         let (ratio, meaning) = self.final_lr_ratio;
         let final_lr_ratio = commented(ratio, meaning);
         let commented_steps = commented(&steps.to_string(), &self.passes);
         let select = commented("\"best\"", self.selects);
         let every = tenth(*steps);
+        let time = if time.is_empty() { String::new() } else { format!("# {time}\n") };
         format!(
             r#"
 [optimizer]
@@ -71,7 +83,7 @@ warmup_steps = {warmup_steps}
 final_lr_ratio = {final_lr_ratio}
 
 [training]
-steps = {commented_steps}
+{time}steps = {commented_steps}
 batch_size = {batch_size}
 max_grad_norm = 1.0
 {training}evaluate_every = {every}

@@ -8,9 +8,12 @@ use tealight_train::data::survey::{PictureFiles, PictureFormat, pictures};
 use super::base::Base;
 use super::blocks::{calibration, exported_as};
 use super::ending::{Ending, TO_ZERO};
+use super::machine::Work;
 use super::{UserData, about, beginning, quoted};
 
 const BATCH_SIZE: u64 = 32;
+/// Tokens of a picture in most pretrained models: 224 pixels in patches of 16.
+const N_PATCHES: f64 = 197.;
 
 /// The configuration of a classifier of the pictures in `data`.
 pub(super) fn text(data: &UserData<'_>) -> Result<String> {
@@ -53,9 +56,12 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         final_lr_ratio: TO_ZERO,
         steps,
         passes: format!("{epochs} times through the pictures, within 2,000 to 20,000 steps"),
+        time: String::new(),
         batch_size: BATCH_SIZE,
         selects: "",
     };
+    let ending =
+        ending.timed(Work { d_model, n_layers, n_tokens: (size / patch).pow(2) as f64 + 1. });
     let task = task(&source, &format!("{colour}{}", calibration(n)), size, &seen);
     let tables = [
         beginning(&title),
@@ -74,7 +80,7 @@ pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
     let calibration = calibration(n);
     let task = format!("\n[task]\nkind = \"images\"\n{calibration}\n[task.data]\n{source}");
     let epochs = if n < 2_000. { 10 } else { 3 };
-    let ending = base.ending(n, epochs, "pictures").text();
+    let ending = base.ending(n, epochs, "pictures", N_PATCHES).text();
     Ok([base.beginning(&title(n, &what), &[]), task, ending].concat())
 }
 

@@ -8,6 +8,7 @@ use tealight_train::inference::labels::Objective;
 use super::base::Base;
 use super::blocks::{MODERN_BERT, MODERN_BERT_HEAD, calibration, exported_as};
 use super::ending::Ending;
+use super::machine::Work;
 use super::{UserData, about, beginning, quoted};
 use crate::terminal::output::log;
 
@@ -25,7 +26,8 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         2_000..20_000 => (64, 2, 4, 12),
         _ => (128, 4, 4, 5),
     };
-    let ending = Ending::of_texts(epochs, n, "texts", BATCH_SIZE, stopping(&found));
+    let ending = Ending::of_texts(epochs, n, "texts", BATCH_SIZE, stopping(&found))
+        .timed(Work::of_texts(d_model, n_layers, found.bytes, n));
     let task = task(&found, data, seq_len(&found), READ_OUT);
     let tables = [
         beginning(&title(&found)),
@@ -42,21 +44,23 @@ pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
     let found = survey(data)?;
     let epochs = if found.n < 2_000 { 6 } else { 3 };
     // A classifier has labels and an objective, which the data may not share.
-    let (mut more, mut allow) = (String::new(), Vec::new());
+    let (mut more, mut allow) = (base.read_out().to_owned(), Vec::new());
     if let Some(labels) = &base.labels {
         if labels.objective() != objective(&found) {
             allow.push("task.objective");
         }
         if !found.classes.is_empty() {
             let labels = serde_json::json!(found.classes);
-            more = format!(
-                "labels = {labels} # the outputs; those that the model has keep their rows\n"
-            );
+            let line = "the outputs; those that the model has keep their rows";
+            more = format!("{more}labels = {labels} # {line}\n");
         }
     }
     let task = task(&found, data, base.seq_len(seq_len(&found)), &more);
-    let ending =
-        Ending { stopping: stopping(&found), ..base.ending(found.n as f64, epochs, "texts") };
+    let n_tokens = Work::of_texts(0, 0, found.bytes, found.n).n_tokens;
+    let ending = Ending {
+        stopping: stopping(&found),
+        ..base.ending(found.n as f64, epochs, "texts", n_tokens)
+    };
     Ok([base.beginning(&title(&found), &allow), task, ending.text()].concat())
 }
 
@@ -147,7 +151,7 @@ fn task(found: &Labelled, data: &UserData<'_>, seq_len: usize, more: &str) -> St
 [task]
 kind = "classify"
 objective = "{objective}"           # because the column of labels {because}
-seq_len = {seq_len}                    # tokens; the longest text has {most_words} words. Longer texts are truncated
+seq_len = {seq_len}                    # tokens; the longest text has about {most_words} words. Longer texts are truncated
 {more}{weights}{calibration}
 [task.data]
 path = {path}

@@ -52,7 +52,7 @@ fn from_base(objective: Objective, data: &UserData<'_>, base: &Base) -> Result<S
         base.beginning(&title(objective, &found), &[]),
         task(objective, seq_len),
         texts(&data.path, &documents(&found, objective)),
-        base.ending(n_sequences, 1, "sequences").text(),
+        base.ending(n_sequences, 1, "sequences", seq_len as f64).text(),
     ];
     Ok(tables.concat())
 }
@@ -98,6 +98,7 @@ fn text(objective: Objective, data: &UserData<'_>) -> Result<String> {
         final_lr_ratio: ("0.1", "the learning rate decays to a tenth"),
         steps: size.steps,
         passes: String::new(),
+        time: String::new(),
         batch_size: BATCH_SIZE as u64,
         selects: BY_HEART,
     };

@@ -53,11 +53,45 @@ pub(super) struct Size {
     bytes: f64,
 }
 
+/// A model and its examples, as far as the time of a step depends on them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    pub(super) d_model: usize,
+    pub(super) n_layers: usize,
+    /// Of an example, on average.
+    pub(super) n_tokens: f64,
+}
+
+impl Work {
+    /// That of examples with so many characters: four or five make a token.
+    pub(super) fn of_texts(d_model: usize, n_layers: usize, n_characters: f64, n: usize) -> Self {
+        const SPECIAL: f64 = 2.;
+        Self { d_model, n_layers, n_tokens: n_characters / n.max(1) as f64 / 4. + SPECIAL }
+    }
+}
+
 impl Machine {
     /// This one.
     pub(super) fn this() -> Self {
         let cores = available_parallelism().map_or(1, usize::from);
         Self { cores, memory: memory::available() }
+    }
+
+    /// About the seconds of a step of `batch_size` examples.
+    pub(super) fn step(self, Work { d_model, n_layers, n_tokens }: Work, batch_size: u64) -> f64 {
+        let (width, blocks) = (d_model as f64, n_layers as f64);
+        let operations = 72. * blocks * width * width + 12. * blocks * width * n_tokens;
+        batch_size as f64 * n_tokens * operations / self.rate()
+    }
+
+    /// Operations per second of all cores.
+    fn rate(self) -> f64 {
+        RATE * self.cores as f64
+    }
+
+    /// `very roughly 7 min on 2 cores`
+    pub(super) fn time(self, seconds: f64) -> String {
+        format!("very roughly {} on {} cores", duration(seconds), self.cores)
     }
 
     /// The largest model that the data can teach and this machine can train; the smallest one, for fewer steps, if
@@ -81,7 +115,7 @@ impl Machine {
         let steps = (seen / per_step).clamp(200., 1e6).round();
         // Six operations per parameter and token, and the scores of attention.
         let operations = 6. * parameters + 12. * blocks * width * seq_len as f64;
-        let seconds = steps * per_step * operations / (RATE * self.cores as f64);
+        let seconds = steps * per_step * operations / self.rate();
         let activations = per_step * (ACTIVATIONS * width * blocks + vocab_size as f64);
         let bytes = BytesPerScalar::F32.total(parameters, activations);
         let epochs = steps * per_step / tokens;
@@ -91,21 +125,25 @@ impl Machine {
     /// The reasons for a size, as comments.
     pub(super) fn reasons(self, size: &Size) -> String {
         let Size { parameters, epochs, seconds, bytes, .. } = size;
-        let time = if *seconds < 120. {
-            format!("{:.0} s", seconds.max(1.))
-        } else {
-            format!("{:.0} min", seconds / 60.)
-        };
         let free =
             self.memory.map_or(String::new(), |free| format!(" of {}", format_bytes(free as f64)));
         format!(
-            "# About {} parameters. On {} cores the steps below take very roughly {time}, and training needs about\n\
+            "# About {} parameters. On {} cores the steps below take very roughly {}, and training needs about\n\
              # {}{free} of memory. The text is read {} over the run.\n",
             about(*parameters),
             self.cores,
+            duration(*seconds),
             format_bytes(*bytes),
             times(*epochs)
         )
+    }
+}
+
+fn duration(seconds: f64) -> String {
+    match seconds {
+        ..120. => format!("{:.0} s", seconds.max(1.)),
+        ..7200. => format!("{:.0} min", seconds / 60.),
+        _ => format!("{:.0} h", seconds / 3600.),
     }
 }
 
@@ -131,6 +169,21 @@ mod tests {
         assert!(large.parameters > small.parameters, "{large:?} {small:?}");
         let without_memory = machine(64, 0).size(Data { tokens: 1e9, ..DATA });
         assert_eq!(without_memory.d_model, SIZES[0].0);
+    }
+
+    #[test]
+    fn time_grows_with_width_blocks_and_tokens() {
+        let work = Work { d_model: 384, n_layers: 6, n_tokens: 30. };
+        let step = machine(2, 16).step(work, 16);
+        assert!((0.5..2.).contains(&step), "{step}");
+        for larger in [
+            Work { d_model: 768, ..work },
+            Work { n_layers: 12, ..work },
+            Work { n_tokens: 60., ..work },
+        ] {
+            assert!(machine(2, 16).step(larger, 16) >= 2. * step, "{larger:?}");
+        }
+        assert_eq!(machine(2, 16).time(5400.), "very roughly 90 min on 2 cores");
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         final_lr_ratio: TO_ZERO,
         steps,
         passes: format!("{epochs} times through the pairs"),
+        time: String::new(),
         batch_size: BATCH_SIZE,
         selects: "",
     };

@@ -6,6 +6,7 @@ use tealight_train::data::survey::{Alike, Compared, compared};
 use super::base::Base;
 use super::blocks::{MODERN_BERT, MODERN_BERT_HEAD, exported_as, tokenizer};
 use super::ending::Ending;
+use super::machine::Work;
 use super::{UserData, about, beginning, quoted};
 
 const BATCH_SIZE: u64 = 32;
@@ -31,7 +32,8 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         5_000..50_000 => (128, 2, 6),
         _ => (128, 4, 2),
     };
-    let ending = Ending::of_texts(epochs, found.n, "rows", BATCH_SIZE, STOPPING);
+    let ending = Ending::of_texts(epochs, found.n, "rows", BATCH_SIZE, STOPPING)
+        .timed(Work::of_texts(d_model, n_layers, found.n_bytes as f64, found.n));
     let tables = [
         beginning(&title(&found)),
         task(&found, data, seq_len(&found), READ_OUT),
@@ -46,12 +48,13 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
 pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
     let found = survey(data)?;
     let epochs = if found.n < 5_000 { 3 } else { 1 };
+    let n_tokens = Work::of_texts(0, 0, found.n_bytes as f64, found.n).n_tokens;
     let ending = Ending {
         training: EVALUATE_FIRST,
         stopping: STOPPING,
-        ..base.ending(found.n as f64, epochs, "rows")
+        ..base.ending(found.n as f64, epochs, "rows", n_tokens)
     };
-    let task = task(&found, data, base.seq_len(seq_len(&found)), "");
+    let task = task(&found, data, base.seq_len(seq_len(&found)), base.read_out());
     Ok([base.beginning(&title(&found), &[]), task, ending.text()].concat())
 }
 
@@ -102,7 +105,7 @@ fn task(found: &Compared, data: &UserData<'_>, seq_len: usize, more: &str) -> St
         r#"
 [task]
 kind = "rerank"
-{more}seq_len = {seq_len} # tokens of both; the longest text has {most_words} words
+{more}seq_len = {seq_len} # tokens of both; the longest text has about {most_words} words
 
 [task.loss]
 {loss}

@@ -6,6 +6,7 @@ use tealight_train::data::survey::{Alike, Compared, compared};
 use super::base::Base;
 use super::blocks::{MODERN_BERT, exported_as, tokenizer};
 use super::ending::Ending;
+use super::machine::Work;
 use super::{UserData, about, beginning, quoted, tenth};
 
 /// Rows that are compared with each other: few of few, among which two would often have a text in common.
@@ -29,6 +30,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         training: EVALUATE_FIRST,
         ..Ending::of_texts(epochs, found.n, "rows", batch_size(&found), stopping(&found))
     };
+    let ending = ending.timed(Work::of_texts(d_model, n_layers, found.n_bytes as f64, found.n));
     let tables = [
         beginning(&title(&found)),
         task(&found, data, Some(seq_len(&found)), true),
@@ -41,9 +43,11 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
 
 /// The configuration of an encoder for the rows in `data` that starts from `base`.
 pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
+    base.check_encoder("embed")?;
     let found = compared(data.file, &data.columns)?;
     let epochs = if found.n < 5_000 { 3 } else { 1 };
-    let ending = base.ending(found.n as f64, epochs, "rows");
+    let n_tokens = Work::of_texts(0, 0, found.n_bytes as f64, found.n).n_tokens;
+    let ending = base.ending(found.n as f64, epochs, "rows", n_tokens);
     let batch_size = batch_size(&found);
     let steps = (ending.steps * ending.batch_size / batch_size).max(50);
     let ending = Ending {
@@ -96,7 +100,7 @@ fn title(found: &Compared) -> String {
 fn task(found: &Compared, data: &UserData<'_>, seq_len: Option<usize>, is_new: bool) -> String {
     let Compared { n, most_words, texts: [first, second], group, label, .. } = found;
     let seq_len = seq_len.map_or(String::new(), |len| {
-        format!("seq_len = {len} # tokens; the longest text has {most_words} words\n")
+        format!("seq_len = {len} # tokens; the longest text has about {most_words} words\n")
     });
     let pooling = if is_new {
         "pooling = \"mean\" # the vector of a text: the mean of its hidden states\n"

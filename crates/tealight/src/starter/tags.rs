@@ -7,6 +7,7 @@ use tealight_train::data::tags::scheme::Scheme;
 use super::base::Base;
 use super::blocks::{MODERN_BERT, MODERN_BERT_HEAD, exported_as};
 use super::ending::Ending;
+use super::machine::Work;
 use super::{UserData, about, beginning, quoted};
 use crate::terminal::output::log;
 
@@ -21,7 +22,8 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         2_000..10_000 => (128, 2, 4, 20),
         _ => (128, 4, 4, 10),
     };
-    let ending = Ending::of_texts(epochs, n, "sentences", BATCH_SIZE, stopping(&found));
+    let ending = Ending::of_texts(epochs, n, "sentences", BATCH_SIZE, stopping(&found))
+        .timed(Work::of_texts(d_model, n_layers, found.n_bytes as f64, n));
     let tables = [
         beginning(&title(&found)),
         task(&found, data, seq_len(&found)),
@@ -37,8 +39,11 @@ pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
     let found = survey(data)?;
     let epochs = if found.n < 2_000 { 6 } else { 3 };
     let task = task(&found, data, base.seq_len(seq_len(&found)));
-    let ending =
-        Ending { stopping: stopping(&found), ..base.ending(found.n as f64, epochs, "sentences") };
+    let n_tokens = Work::of_texts(0, 0, found.n_bytes as f64, found.n).n_tokens;
+    let ending = Ending {
+        stopping: stopping(&found),
+        ..base.ending(found.n as f64, epochs, "sentences", n_tokens)
+    };
     Ok([base.beginning(&title(&found), &[]), task, ending.text()].concat())
 }
 

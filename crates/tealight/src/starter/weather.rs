@@ -37,6 +37,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         final_lr_ratio: TO_ZERO,
         steps,
         passes: format!("{epochs} times through the examples, or 100 steps"),
+        time: String::new(),
         batch_size: BATCH_SIZE,
         selects: BY_HEART,
     };

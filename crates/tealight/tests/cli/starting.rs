@@ -220,6 +220,18 @@ fn a_configuration_that_starts_from_a_model_trains_and_exports() -> Result {
         assert!(log.contains("initialised from runs/masked"), "{log}");
         folder.succeed(&["export", &format!("runs/{task}"), "--to", task, "--format", "hf"])?;
     }
+    // What keeps the result from `transformers` is said before training.
+    let odd = folder
+        .read("masked.toml")?
+        .replace("n_heads = 2", "n_heads = 2\nattention.kind = \"aft_simple\"");
+    folder.write("odd_masked.toml", odd)?;
+    folder.succeed(&["train", "odd_masked.toml", "--steps", "1", "--name", "odd"])?;
+    let init = ["init", "classify", "--data", "days.jsonl", "--from", "runs/odd"];
+    folder.succeed(&[&init[..], &["-o", "odd.toml"]].concat())?;
+    let config = folder.read("odd.toml")?;
+    let reasons = config.split_once("writes it for Tealight alone: ").ok_or("no reason")?.1;
+    assert!(reasons.contains("`model.attention.kind`"), "{config}");
+    assert!(!folder.read("classify.toml")?.contains("for Tealight alone"));
     // The model reads 64 tokens at most.
     assert!(folder.read("classify.toml")?.contains("seq_len = 16"));
     assert!(folder.read("masked_lm.toml")?.contains("seq_len = 64"));
@@ -245,6 +257,44 @@ fn a_configuration_that_starts_from_a_model_trains_and_exports() -> Result {
         &["init", "classify", "--data", "days.jsonl", "--from", "nowhere", "-o", "b.toml"],
         &["cannot open `nowhere`"],
     )
+}
+
+/// Words were counted by spaces, so that texts of Japanese had one, and were cut off after 16 tokens.
+#[test]
+fn texts_without_spaces_have_a_length_that_suits_them() -> Result {
+    let folder = Folder::new()?;
+    let text = |n: usize| {
+        format!(
+            "{{\"text\": \"今日は{n}回目の晴れで、明日もきっと晴れるでしょう。\", \"label\": \"{}\"}}",
+            n % 2
+        )
+    };
+    folder.write("ja.jsonl", lines(40, text))?;
+    let config = starts(&folder, "classify", "ja.jsonl")?;
+    assert!(config.contains("seq_len = 64 "), "{config}");
+    assert!(config.contains("very roughly "), "{config}");
+    let short = ["train", "classify.toml", "--dry-run", "--set", "task.seq_len=8"];
+    let log = folder.succeed(&short)?.stderr;
+    assert!(log.contains("40 of 40 texts are longer than `task.seq_len` = 8 tokens"), "{log}");
+    Ok(())
+}
+
+/// The file that `init` wrote was refused by `train`.
+#[test]
+fn a_classifier_may_start_from_a_decoder() -> Result {
+    let folder = Folder::new()?;
+    let llama = crate::program::golden_model("llama");
+    let text = |n: usize| format!("{{\"text\": \"{}\", \"label\": \"{}\"}}", sentence(n), n % 2);
+    folder.write("texts.jsonl", lines(30, text))?;
+    folder.succeed(&["init", "classify", "--data", "texts.jsonl", "--from", &llama])?;
+    assert!(folder.read("classify.toml")?.contains("read_out = \"mean\""));
+    folder.succeed(&["train", "classify.toml", "--dry-run"])?;
+    folder.write(
+        "pairs.jsonl",
+        lines(30, |n| format!("{{\"anchor\": \"{n}\", \"positive\": \"{n} days\"}}")),
+    )?;
+    let embed = ["init", "embed", "--data", "pairs.jsonl", "--from", &llama];
+    folder.refuse(&embed, &["the task `embed` starts from an encoder"])
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{DATA, refused};
+use super::{DATA, n_words, refused};
 use crate::data::table::{Cell, Table};
 use crate::error::Result;
 
@@ -49,7 +49,7 @@ impl Column {
         }
         self.n += 1;
         self.n_characters += text.chars().count();
-        self.most_words = self.most_words.max(text.split_whitespace().count());
+        self.most_words = self.most_words.max(n_words(&text));
         self.n_with_semicolon += usize::from(text.contains(';'));
         let parts = text.trim().split_once(',');
         let is_whole = |part: &str| part.parse::<i64>().is_ok();

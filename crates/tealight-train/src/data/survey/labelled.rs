@@ -99,7 +99,8 @@ pub enum Target {
 /// Looks into a table of texts with labels, for the columns that are not `chosen`.
 pub fn labelled(path: &Path, chosen: &Columns) -> Result<Labelled> {
     let columns::Columns { all: columns, n_rows: n, are_headed } = columns::read(path)?;
-    let names = [&chosen.text, &chosen.text_pair, &chosen.label].map(Option::as_deref);
+    let names = [&chosen.text, &chosen.text_pair, &chosen.label];
+    let names = names.map(|name| name.as_deref().map(|name| written(name, &columns)));
     check_chosen(path, &columns, names)?;
     let known = || listed(&columns);
     let of = |name: Option<&str>| columns.iter().find(|c| name == Some(c.name.as_str()));
@@ -171,6 +172,13 @@ fn check_chosen(path: &Path, columns: &[Column], names: [Option<&str>; 3]) -> Re
         }
     }
     Ok(())
+}
+
+/// How the column `name` is written in the file, if it differs only in case.
+fn written<'a>(name: &'a str, columns: &'a [Column]) -> &'a str {
+    let names = || columns.iter().map(|column| &*column.name);
+    let is_same = |other: &&str| other.to_lowercase() == name.to_lowercase();
+    names().find(|other| *other == name).or_else(|| names().find(is_same)).unwrap_or(name)
 }
 
 fn listed(columns: &[Column]) -> String {
@@ -279,6 +287,21 @@ mod tests {
         assert_eq!((&*found.text, &*found.label), ("TEXT", "Y"));
         let pairs = "{\"premise\":\"a\",\"hypothesis\":\"b\",\"label\":1}\n{\"premise\":\"a\",\"hypothesis\":\"c\",\"label\":0}";
         assert_eq!(survey("a.jsonl", pairs).unwrap().text_pair.as_deref(), Some("hypothesis"));
+    }
+
+    #[test]
+    fn a_column_is_named_without_regard_to_case_unless_two_differ_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        std::fs::write(&path, "Quote,KIND,kind\none two,x,1\nthree,y,2\n").unwrap();
+        let of = |text: &str, label: &str| {
+            let [text, label] = [text, label].map(|name| Some(name.to_owned()));
+            let found = labelled(&path, &Columns { text, label, text_pair: None })?;
+            Ok::<_, crate::Error>((found.text, found.label))
+        };
+        assert_eq!(of("quote", "kind").unwrap(), ("Quote".to_owned(), "kind".to_owned()));
+        assert_eq!(of("QUOTE", "Kind").unwrap(), ("Quote".to_owned(), "KIND".to_owned()));
+        assert!(of("quotes", "kind").unwrap_err().to_string().contains("no column `quotes`"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::data::compressed::{self, Compression};
 use crate::data::images::source::layout::is_picture;
 use crate::data::images::{Picture, decode};
 use crate::error::{Error, Result};
+use crate::storage::files;
 
 /// About how many bytes a small picture has in an archive.
 const BYTES_OF_PICTURE: f64 = 4000.;
@@ -17,6 +18,10 @@ const BYTES_OF_PICTURE: f64 = 4000.;
 const MAX_DEPTH: usize = 8;
 /// Pictures that are decoded, about.
 const LOOKED_AT: usize = 16;
+/// Entries of an archive among which these are.
+const MAX_ENTRIES: usize = 1000;
+/// Bytes of such a picture.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// Pictures with classes.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,11 +66,12 @@ pub fn pictures(path: &Path) -> Result<PictureFiles> {
     if metadata.is_file() {
         if [".tar", ".tar.gz", ".tgz", ".tar.zst"].iter().any(|ending| name.ends_with(ending)) {
             let n = (metadata.len() as f64 / BYTES_OF_PICTURE).max(1.);
+            let seen = in_archive(path, &name).unwrap_or_default();
             return Ok(PictureFiles {
                 format: PictureFormat::Archive,
                 n,
-                height: None,
-                is_grey: false,
+                height: seen.first().map(|picture| picture.size.height),
+                is_grey: !seen.is_empty() && seen.iter().all(is_grey),
             });
         }
         let rule = "is a file, but no archive of pictures (.tar, .tar.gz, .tar.zst): give a folder";
@@ -83,6 +89,29 @@ pub fn pictures(path: &Path) -> Result<PictureFiles> {
         Some(found) => Ok(found),
         None => folders(path),
     }
+}
+
+/// The first pictures of an archive. A fault of it is told when it is read as a whole.
+fn in_archive(path: &Path, name: &str) -> Result<Vec<Picture>> {
+    let name = name.strip_suffix(".tgz").map_or(name.to_owned(), |stem| format!("{stem}.tar.gz"));
+    let (reader, _) = compressed::open(path, Compression::from_name(&name).1)?;
+    let mut archive = tar::Archive::new(reader);
+    let mut seen = Vec::new();
+    for entry in archive.entries().map_err(Error::io("read", path))?.take(MAX_ENTRIES) {
+        let entry = entry.map_err(Error::io("read", path))?;
+        if !entry.header().entry_type().is_file()
+            || !entry.path().is_ok_and(|path| is_picture(&path.to_string_lossy()))
+        {
+            continue;
+        }
+        let mut bytes = Vec::new();
+        entry.take(MAX_BYTES).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
+        seen.extend(decode(&bytes).ok());
+        if seen.len() == LOOKED_AT {
+            break;
+        }
+    }
+    Ok(seen)
 }
 
 /// Files with the names of MNIST's: `train-images-idx3-ubyte`, perhaps with `.gz`.
@@ -136,10 +165,10 @@ fn folders(path: &Path) -> Result<PictureFiles> {
     };
     let classes: BTreeSet<_> = files.iter().filter_map(|file| folder_above(file, 1)).collect();
     let splits: BTreeSet<_> = files.iter().filter_map(|file| folder_above(file, 2)).collect();
-    let bytes = fs::read(first).map_err(Error::io("read", first))?;
+    let bytes = files::read(first)?;
     let height = decode(&bytes).ok().map(|picture| picture.size.height);
     let seen = files.iter().step_by(files.len().div_ceil(LOOKED_AT));
-    let mut seen = seen.filter_map(|file| decode(&fs::read(file).ok()?).ok()).peekable();
+    let mut seen = seen.filter_map(|file| decode(&files::read(file).ok()?).ok()).peekable();
     let is_grey = seen.peek().is_some() && seen.all(|picture| is_grey(&picture));
     let has_held_out = ["test", "val", "validation"].iter().any(|name| splits.contains(*name));
     let format = PictureFormat::Folders { n_classes: classes.len(), has_held_out };
@@ -168,6 +197,7 @@ fn list(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::images::{PictureSize, encode};
 
     #[test]
     fn the_form_of_the_files_is_found() {
@@ -195,5 +225,27 @@ mod tests {
         fs::write(path.join("a.tar.gz"), "").unwrap();
         assert_eq!(pictures(&path.join("a.tar.gz")).unwrap().format, PictureFormat::Archive);
         assert!(pictures(&path.join("train.bin")).is_err());
+    }
+
+    /// Grey digits of 28 pixels in an archive were taken for photos of 64.
+    #[test]
+    fn pictures_in_an_archive_are_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("digits.tar");
+        for (pixels, is_grey) in
+            [([[7; 3], [9; 3]].concat(), true), (vec![7, 8, 9, 7, 8, 9], false)]
+        {
+            let size = PictureSize { height: 1, width: 2, channels: 3 };
+            let bytes = encode(&Picture { size, pixels });
+            let mut archive = tar::Builder::new(fs::File::create(&path).unwrap());
+            for name in ["LICENSE", "digits/7/a.png", "digits/8/b.png"] {
+                let mut header = tar::Header::new_gnu();
+                header.set_size(bytes.len() as u64);
+                archive.append_data(&mut header, name, &bytes[..]).unwrap();
+            }
+            archive.finish().unwrap();
+            let found = pictures(&path).unwrap();
+            assert_eq!((found.height, found.is_grey), (Some(1), is_grey));
+        }
     }
 }
