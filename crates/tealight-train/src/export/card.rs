@@ -30,6 +30,8 @@ pub struct Card<'a> {
     pub description: String,
     /// The name of its task in <https://huggingface.co/tasks>, if there is one.
     pub pipeline_tag: Option<&'static str>,
+    /// Whether it reads grey pictures, which no pipeline of `transformers` does.
+    pub is_grey: bool,
     /// The program that loads the folder, the key `library_name` of Hugging Face's model cards: `transformers`,
     /// `sentence-transformers`, `tealight` or `onnx`.
     pub loaded_by: &'static str,
@@ -86,8 +88,11 @@ impl Card<'_> {
         }
         text.push_str("\n## Use\n");
         if [TRANSFORMERS, SENTENCE_TRANSFORMERS].contains(&self.loaded_by) {
-            let _ =
-                write!(text, "\n```python\n{}\n```\n\nWith Tealight:\n", python(self.pipeline_tag));
+            let _ = write!(
+                text,
+                "\n```python\n{}\n```\n\nWith Tealight:\n",
+                python(self.pipeline_tag, self.is_grey)
+            );
         }
         let _ = write!(text, "\n```sh\n{}\n```\n", self.command);
         if !metrics.is_empty() {
@@ -159,9 +164,17 @@ impl Card<'_> {
     }
 }
 
-/// Lines of Python that use a model of `transformers` with this task.
-fn python(task: Option<&str>) -> String {
+/// Lines of Python that use a model of `transformers` with this task, of pictures a grey one if it `is_grey`.
+fn python(task: Option<&str>, is_grey: bool) -> String {
     match task {
+        Some(_) if is_grey => "from PIL import Image\n\
+             from transformers import AutoImageProcessor, AutoModelForImageClassification\n\n\
+             processor = AutoImageProcessor.from_pretrained(\"FOLDER\")\n\
+             model = AutoModelForImageClassification.from_pretrained(\"FOLDER\")\n\
+             picture = Image.open(\"picture.png\").convert(\"L\")\n\
+             logits = model(**processor(picture, return_tensors=\"pt\")).logits\n\
+             print(model.config.id2label[logits.argmax().item()])"
+            .to_owned(),
         // It has no pipeline any more.
         Some("text2text-generation") => {
             "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n\n\
@@ -244,6 +257,7 @@ mod tests {
             provenance: &provenance,
             description: description.to_owned(),
             pipeline_tag,
+            is_grey: false,
             loaded_by: "tealight",
             command,
             reason: Some("`model.position.kind` = \"rotary\""),
@@ -274,12 +288,13 @@ mod tests {
     #[test]
     fn the_use_begins_with_python_where_transformers_loads_the_folder() {
         let provenance = Provenance { name: "diary".to_owned(), ..Provenance::default() };
-        let of = |loaded_by, tag| {
+        let of_pictures = |loaded_by, tag, is_grey| {
             let (description, command) = ("a model".to_owned(), "tealight fill-mask FOLDER");
             let card = Card {
                 provenance: &provenance,
                 description,
                 pipeline_tag: Some(tag),
+                is_grey,
                 loaded_by,
                 command,
                 reason: None,
@@ -287,11 +302,14 @@ mod tests {
             };
             card.markdown()
         };
+        let of = |loaded_by, tag| of_pictures(loaded_by, tag, false);
         let text = of(TRANSFORMERS, "fill-mask");
         let python = "## Use\n\n```python\nfrom transformers import pipeline\n\npipe = pipeline(\"fill-mask\", model=\"FOLDER\")\n\
                       print(pipe(f\"… {pipe.tokenizer.mask_token} …\"))\n```\n\nWith Tealight:\n\n```sh\ntealight fill-mask";
         assert!(text.contains("library_name: transformers\n") && text.contains(python), "{text}");
         assert!(of(TRANSFORMERS, "image-classification").contains("pipe(\"picture.png\")"));
+        let grey = of_pictures(TRANSFORMERS, "image-classification", true);
+        assert!(grey.contains(".convert(\"L\")") && !grey.contains("pipeline("), "{grey}");
         assert!(of(TRANSFORMERS, "text2text-generation").contains("AutoModelForSeq2SeqLM"));
         assert!(!of("tealight", "fill-mask").contains("python"));
     }

@@ -12,6 +12,7 @@ use tealight_model::onnx::{self, Cache, Options, Weights};
 use tealight_model::{ModelSpec, SpecRecord};
 
 use crate::config::RunConfig;
+use crate::data::images::Colour;
 use crate::error::{Error, Result};
 use crate::inference::labels::Labels;
 use crate::inference::readers::Readers;
@@ -170,6 +171,11 @@ impl TrainedModel {
             } else {
                 self.portable_spec().and_then(ModelSpec::pipeline_tag)
             },
+            is_grey: self
+                .readers
+                .preprocessing
+                .as_ref()
+                .is_some_and(|one| one.colour == Colour::Grey),
             loaded_by: if is_sentence { card::SENTENCE_TRANSFORMERS } else { loaded_by },
             command: match format {
                 Format::Onnx { weights, .. } => onnx_model(*weights).1,

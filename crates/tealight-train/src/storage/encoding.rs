@@ -99,8 +99,12 @@ impl Decoded {
             };
             if let Some(byte) = chunk.invalid().first() {
                 decoded.text.push(char::REPLACEMENT_CHARACTER);
-                let fault =
-                    || format!("this is not UTF-8: byte {column} of the line is {byte:#04X}");
+                let fault = || {
+                    format!(
+                        "this is not UTF-8: byte {column} of the line is {byte:#04X}; `iconv -f ENCODING -t UTF-8` converts \
+                         a text"
+                    )
+                };
                 decoded.faults.entry(line).or_insert_with(fault);
                 column += chunk.invalid().len();
             }
@@ -200,14 +204,17 @@ fn is_bzip2(bytes: &[u8]) -> bool {
 }
 
 /// Whether bytes that are not UTF-8 are probably a Western European text in Windows-1252: hardly a sequence of UTF-8,
-/// no byte that such texts do not have, and at least three letters of ASCII for each byte beyond it. Of texts in other
-/// alphabets, most letters are beyond ASCII.
+/// no byte that such texts do not have, and in each line of more than two bytes beyond ASCII three letters of it for each.
+/// Of lines in other alphabets, most letters are beyond ASCII.
 fn looks_western(bytes: &[u8]) -> bool {
     let is_unusual =
         |byte: &u8| matches!(byte, 0x81 | 0x83 | 0x88 | 0x8D | 0x8F | 0x90 | 0x98 | 0x9D | 0xFF);
-    let n_beyond = bytes.iter().filter(|byte| !byte.is_ascii()).count();
-    let n_letters = bytes.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
-    if bytes.iter().any(is_unusual) || 3 * n_beyond > n_letters {
+    let is_foreign = |line: &[u8]| {
+        let n_beyond = line.iter().filter(|byte| !byte.is_ascii()).count();
+        let n_letters = line.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
+        n_beyond > 2 && 3 * n_beyond > n_letters
+    };
+    if bytes.iter().any(is_unusual) || bytes.split(|&byte| byte == b'\n').any(is_foreign) {
         return false;
     }
     let (mut n_utf_8, mut n_others) = (0, 0);
@@ -424,14 +431,28 @@ mod tests {
         }
     }
 
+    /// They were read as windows-1252, because most of the text is English.
+    #[test]
+    fn some_lines_in_another_alphabet_are_faults() {
+        let english = "a line of an English text,neg\n".repeat(20).into_bytes();
+        let russian = b"\xCF\xF0\xE8\xE2\xE5\xF2, \xEC\xE8\xF0,pos\n";
+        let decoded = Decoded::new([&english[..], russian].concat()).unwrap();
+        assert_eq!(decoded.encoding, Encoding::Utf8);
+        assert_eq!(decoded.faults.keys().collect::<Vec<_>>(), [&21]);
+        let french = as_windows_1252("déjà,neg\nà,pos\n");
+        let decoded = Decoded::new([&english[..], &french].concat()).unwrap();
+        assert_eq!(decoded.encoding, Encoding::Windows1252);
+    }
+
     #[test]
     fn a_fault_is_named_with_its_line_and_byte() {
         let of = |bytes: &[u8]| read(bytes)[0].clone().unwrap_err();
-        let rule = "`a.txt`, line 2: this is not UTF-8: byte 4 of the line is 0xFF";
-        assert_eq!(of(b"one\ntwo\xFF\xFE"), rule);
+        let rule =
+            "`a.txt`, line 2: this is not UTF-8: byte 4 of the line is 0xFF; `iconv -f ENCODING";
+        assert!(of(b"one\ntwo\xFF\xFE").starts_with(rule));
         let cut_off = of("é\né".as_bytes().split_last().unwrap().1);
         assert!(
-            cut_off.ends_with("line 2: this is not UTF-8: byte 1 of the line is 0xC3"),
+            cut_off.contains("line 2: this is not UTF-8: byte 1 of the line is 0xC3"),
             "{cut_off}"
         );
         let odd = "`a.txt`, line 2: this is not UTF-16: the last character has one byte";

@@ -19,6 +19,9 @@ const FREE: [&str; 4] =
 /// Settings of `[task]` that give the parameters of a classifier their meaning.
 const OF_CLASSIFIERS: [&str; 5] =
     ["task.objective", "task.read_out", "task.colour", "task.mean", "task.deviation"];
+/// Settings that decide shapes of most parameters.
+const OF_SHAPES: [&str; 4] =
+    ["model.d_model", "model.head_dim", "model.feed_forward.d_ff", "model.attention.n_kv_heads"];
 /// The end of the key of a kind.
 const KIND: &str = ".kind";
 
@@ -85,13 +88,20 @@ fn without_settings_of_other_kinds(mut differences: Vec<Difference>) -> Vec<Diff
 fn refuse(origin: &Path, differences: &[Difference]) -> Result<()> {
     let Some(first) = differences.first() else { return Ok(()) };
     let shown: Vec<_> = differences.iter().map(Difference::describe_difference).collect();
-    let keys: Vec<_> = differences.iter().map(|other| format!("\"{}\"", other.key)).collect();
+    let path = origin.display();
+    let of_shapes = differences.iter().find(|other| OF_SHAPES.contains(&&*other.key));
+    let insist = of_shapes.map_or_else(
+        || {
+            let keys = differences.iter().map(|other| format!("\"{}\"", other.key));
+            let keys = keys.collect::<Vec<_>>().join(", ");
+            format!("`init_from = {{ path = \"{path}\", allow = [{keys}] }}` insists on them")
+        },
+        |other| format!("with another `{}` its parameters would not fit", other.key),
+    );
     let message = format!(
         "the parameters of `{path}` would mean something else: {}. Without these settings the run has those of the \
-         model; `init_from = {{ path = \"{path}\", allow = [{}] }}` insists on them",
+         model; {insist}",
         shown.join("; "),
-        keys.join(", "),
-        path = origin.display(),
     );
     Err(Error::config([&*first.key, "init_from"], message))
 }

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use tealight_train::config::Precision;
 
+use super::examples;
 use super::shared::{
     Computation, ConfigFile, Model, number, parallelism, positive, precision, repeats, seconds,
     warm_up_steps,
@@ -20,10 +21,13 @@ pub(crate) enum Bench {
     /// Time and peak memory of one layer per kind of attention and sequence length
     Attention(BenchAttention),
     /// Throughput of matrix products
+    #[command(after_help = examples::BENCH_PRODUCT)]
     Product(BenchProduct),
     /// Latency of predicting masked tokens
+    #[command(after_help = examples::BENCH_FILL_MASK)]
     FillMask(BenchFillMask),
     /// Time of embedding texts
+    #[command(after_help = examples::BENCH_EMBED)]
     Embed(BenchEmbed),
     /// Time of exchanging gradients between the processes of an MPI job, compared with `MPI_Allreduce`
     Comm(BenchComm),

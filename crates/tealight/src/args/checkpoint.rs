@@ -6,19 +6,22 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use clap_complete::engine::ArgValueCompleter;
 use tealight_train::run::Selection;
 
-use super::complete;
 use super::shared::{RunPath, positive};
+use super::{complete, examples};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Checkpoint {
     /// List the checkpoints of a run
-    #[command(visible_alias = "list")]
+    #[command(visible_alias = "list", after_help = examples::LS)]
     Ls(ReadCheckpoints),
     /// Verify the digests of all checkpoints; exits with an error if one is damaged
+    #[command(after_help = examples::VERIFY)]
     Verify(ReadCheckpoints),
     /// Remove all checkpoints except the latest and the best
+    #[command(after_help = examples::PRUNE)]
     Prune(PruneCheckpoints),
     /// Export the mean of the weights of several checkpoints
+    #[command(after_help = examples::AVERAGE)]
     Average(AverageCheckpoints),
 }
 

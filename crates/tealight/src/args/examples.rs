@@ -18,6 +18,25 @@ Examples:
   tealight checkpoint verify runs/diary                    compares all bytes with their digests
   tealight checkpoint average runs/diary --last 3 --to averaged";
 
+pub(super) const LS: &str = "\
+Examples:
+  tealight checkpoint ls runs/diary
+  tealight checkpoint ls runs/diary --json";
+
+pub(super) const VERIFY: &str = "\
+Examples:
+  tealight checkpoint verify runs/diary";
+
+pub(super) const PRUNE: &str = "\
+Examples:
+  tealight checkpoint prune runs/diary                     keeps the latest and the best
+  tealight checkpoint prune runs/diary --keep 3";
+
+pub(super) const AVERAGE: &str = "\
+Examples:
+  tealight checkpoint average runs/diary --last 3 --to averaged
+  tealight checkpoint average runs/diary --steps 500,1000 --to averaged";
+
 pub(super) const VERIFY_RESUME: &str = "\
 Examples:
   tealight verify-resume config.toml --set training.steps=60 --kills 3";
@@ -27,6 +46,20 @@ Examples:
   tealight bench attention --backward
   tealight bench train weather/dotmod --steps 50
   tealight bench product";
+
+pub(super) const BENCH_PRODUCT: &str = "\
+Examples:
+  tealight bench product
+  tealight bench product --shapes 4096x256x1024 --precision bf16 --threads 1";
+
+pub(super) const BENCH_FILL_MASK: &str = "\
+Examples:
+  tealight bench fill-mask runs/diary \"It was [MASK] in Oslo.\"
+  tealight bench fill-mask bert-base-uncased \"Oslo is the [MASK] of Norway.\" --precision bf16";
+
+pub(super) const BENCH_EMBED: &str = "\
+Examples:
+  tealight bench embed all-MiniLM-L6-v2 --file texts.txt";
 
 pub(super) const FORECAST: &str = "\
 Examples:
@@ -47,6 +80,15 @@ pub(super) const TOKENIZER: &str = "\
 Examples:
   tealight tokenizer train books/*.txt --kind bpe --vocab-size 8000 --output tokenizer.json
   tealight tokenizer encode runs/diary \"It was sunny.\"";
+
+pub(super) const ENCODE: &str = "\
+Examples:
+  tealight tokenizer encode runs/diary \"It was sunny.\"
+  tealight tokenizer encode tokenizer.json \"The sun [MASK].\" --json";
+
+pub(super) const DECODE: &str = "\
+Examples:
+  tealight tokenizer decode tokenizer.json 2 96 4 3";
 
 pub(super) const EXPORT: &str = "\
 Examples:

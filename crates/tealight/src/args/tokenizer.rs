@@ -8,6 +8,7 @@ use tealight_model::names::Named;
 use tealight_train::text::corpus::files::Unit;
 use tealight_train::text::tokenizer::TokenizerConfig;
 
+use super::examples;
 use super::shared::positive;
 
 #[derive(Debug, Subcommand)]
@@ -15,8 +16,10 @@ pub(crate) enum Tokenizer {
     /// Train a tokenizer on text files and save it as a tokenizer.json
     Train(TrainTokenizer),
     /// Print the ids and tokens of texts, one token per line
+    #[command(after_help = examples::ENCODE)]
     Encode(Encode),
     /// Print the text of token ids
+    #[command(after_help = examples::DECODE)]
     Decode(Decode),
 }
 

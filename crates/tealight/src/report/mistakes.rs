@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 
 use super::read::RunData;
+use super::read::plot::Plot;
 use super::values::list;
 
 /// The values of a report that are shown here.
@@ -15,11 +16,16 @@ const MAX_CLASSES: usize = 40;
 pub(super) fn of_one(run: &RunData) -> Option<Markup> {
     let none = Map::new();
     let report = run.report.as_ref().and_then(Value::as_object).unwrap_or(&none);
-    let is_shown = !run.plots.is_empty() || IN_REPORT.iter().any(|key| report.contains_key(*key));
+    of_report(report, &run.plots)
+}
+
+/// The same of a part of a report, such as that of test data, with pictures of it.
+pub(super) fn of_report(report: &Map<String, Value>, plots: &[Plot]) -> Option<Markup> {
+    let is_shown = !plots.is_empty() || IN_REPORT.iter().any(|key| report.contains_key(*key));
     let rows = |key: &str| report.get(key).and_then(Value::as_array).map_or(&[][..], |rows| rows);
     is_shown.then(|| html! {
-        @for plot in &run.plots { (plot.figure()) }
-        @match (rows("mistakes"), &run.plots[..]) {
+        @for plot in plots { (plot.figure()) }
+        @match (rows("mistakes"), plots) {
             ([], []) if report.contains_key("mistakes") => p { "There are no mistakes." },
             ([], _) => {},
             (mistakes, []) => (list("The most confident mistakes", mistakes)),

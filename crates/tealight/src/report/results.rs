@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use maud::{Markup, PreEscaped, html};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tealight_train::task::report::Predictor;
 use tealight_train::task::table::thousands;
 
@@ -42,10 +42,27 @@ pub(super) fn in_detail(run: &RunData) -> Option<Markup> {
         html! {
             @for (key, value) in others {
                 @if key == "calibration" { (diagram(value)) }
-                (item(key, value))
+                @if let ("test", Some(test)) = (key.as_str(), value.as_object()) {
+                    (on_test_data(test))
+                } @else {
+                    (item(key, value))
+                }
             }
         }
     })
+}
+
+/// The report on test data: its numbers, then its mistakes as those of the validation split are shown.
+fn on_test_data(test: &Map<String, Value>) -> Markup {
+    let name = test.get("data").and_then(Value::as_str).unwrap_or_default();
+    let is_shown = |key: &str| mistakes::IN_REPORT.contains(&key) || key == "data";
+    let others = || test.iter().filter(|(key, value)| !is_shown(key) && !value.is_null());
+    html! {
+        h3 { "Test data, " (name) }
+        (facts(others().filter(|(_, value)| is_fact(value))))
+        @for (key, value) in others().filter(|(_, value)| !is_fact(value)) { (item(key, value)) }
+        @if let Some(mistakes) = mistakes::of_report(test, &[]) { (mistakes) }
+    }
 }
 
 /// The reliability diagram of a calibration; nothing if it has no bins.

@@ -37,6 +37,9 @@ pub(crate) struct LoadedConfig {
 /// What an error in the test data of a run begins with.
 pub(crate) const TEST_DATA: &str = "`training.test_data`";
 
+/// The setting of the warm-up.
+const WARM_UP: &str = "schedule.warmup_steps";
+
 /// A cache of `init_from` models, by path and layers.
 pub(crate) type InitModels = BTreeMap<(PathBuf, Vec<usize>), Rc<TrainedModel>>;
 
@@ -81,17 +84,28 @@ impl LoadedConfig {
     }
 
     /// The configuration of a new run with the settings of the run in `directory`, and further `overrides`, that starts from
-    /// its parameters.
+    /// its parameters and has this number of `steps`. Its warm-up is the same share of them, unless `overrides` say otherwise.
     pub(crate) fn from_parameters_of(
         directory: &RunDirectory,
         overrides: Vec<String>,
+        steps: u64,
     ) -> Result<Self> {
         directory.manifest()?;
         let Some(path) = directory.path().to_str() else {
             bail!("`{}` is not UTF-8, as a configuration is", directory.path().display());
         };
         let init_from = format!("init_from={}", quoted(path));
-        let overrides: Vec<String> = [init_from].into_iter().chain(overrides).collect();
+        let before = directory.resolved(&[])?;
+        let number = |key: &str| before.value::<u64>(key);
+        let warm_up = match (number(WARM_UP)?, number("training.steps")?) {
+            (Some(warm_up @ 1..), Some(all @ 1..)) => {
+                let share = warm_up as f64 / all as f64;
+                Some(format!("{WARM_UP}={}", ((share * steps as f64).round() as u64).max(1)))
+            }
+            _ => None,
+        };
+        let overrides: Vec<String> =
+            [init_from].into_iter().chain(warm_up).chain(overrides).collect();
         let source = directory.resolved(&overrides)?;
         Self::from_source(source, &mut InitModels::new())
     }

@@ -9,6 +9,7 @@ use tealight_train::communicator::mpi;
 use tealight_train::config::{ConfigSource, RunConfig};
 
 use crate::shipped::{self, Shipped};
+use crate::terminal::escape::shell_path;
 
 /// The argument that stands for standard input.
 pub(crate) const STDIN: &str = "-";
@@ -58,7 +59,11 @@ pub(crate) fn read(typed: &Path, overrides: &[String]) -> Result<(ConfigSource, 
         bail!("`{}` is a run; its configuration is `{}`", typed.display(), of_run.display());
     }
     if typed.is_dir() {
-        bail!("`{}` is a folder, and a configuration is a TOML file", typed.display());
+        bail!(
+            "`{}` is a folder, and a configuration is a TOML file; `tealight inspect {}` shows the model in it",
+            typed.display(),
+            shell_path(typed)
+        );
     }
     if typed.exists() {
         return Ok((ConfigSource::read(typed, overrides)?, Origin::File));

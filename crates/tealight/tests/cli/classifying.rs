@@ -751,7 +751,7 @@ fn labels_are_counted_and_doubtful_rows_are_named() -> Result {
     let expected = [
         "labels: \"bad\" 21, \"Good\" 20, \"good\" 20",
         "the labels \"Good\", \"good\" differ only in case or spaces",
-        "1 text occurs more than once",
+        "1 text occurs more than once (by their letters and digits)",
         "1 text has unlike labels, such as \"0 words\" in lines 2 and 62",
     ];
     for part in expected {

@@ -108,10 +108,25 @@ fn the_help_of_every_command_ends_with_examples() -> Result {
     let commands: Vec<&str> = commands.filter(|name| *name != "help").collect();
     assert!(commands.len() > 20, "{commands:?}");
     for command in commands {
-        let help = folder.succeed(&[command, "--help"])?.stdout;
-        let (_, examples) = help.split_once("\nExamples:\n").ok_or(command)?;
-        assert!(examples.contains(&format!("  tealight {command}")), "{command}\n{examples}");
+        ends_with_examples(&folder, command)?;
     }
+    for (command, parts) in [
+        ("checkpoint", &["ls", "verify", "prune", "average"][..]),
+        ("bench", &["train", "attention", "product", "fill-mask", "embed", "comm"]),
+        ("tokenizer", &["train", "encode", "decode"]),
+    ] {
+        for part in parts {
+            ends_with_examples(&folder, &format!("{command} {part}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn ends_with_examples(folder: &Folder, command: &str) -> Result {
+    let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+    let help = folder.succeed(&words)?.stdout;
+    let (_, examples) = help.split_once("\nExamples:\n").ok_or(command)?;
+    assert!(examples.contains(&format!("tealight {command}")), "{command}\n{examples}");
     Ok(())
 }
 

@@ -158,7 +158,11 @@ fn test_data_of_a_run_are_scored_beside_those_that_are_held_out() -> Result {
     folder.succeed(&train("without", &["-q"]))?;
     let with = ["--set", "training.test_data=test.csv"];
     let trained = folder.succeed(&train("with", &with))?.stdout;
-    assert!(trained.contains("test data, test.csv:"), "{trained}");
+    let (own, of_test) = trained.split_once("test data, test.csv:").ok_or("no test data")?;
+    assert!(
+        own.contains("texts held out for validation") && !of_test.contains("held out"),
+        "{trained}"
+    );
     assert_eq!(folder.succeed(&["evaluate", "runs/with"])?.stdout, trained);
     let report = folder.read_json("runs/with/report.json")?;
     let test = folder.json(&["evaluate", "runs/without", "--data", "test.csv", "--json"])?;
@@ -174,6 +178,8 @@ fn test_data_of_a_run_are_scored_beside_those_that_are_held_out() -> Result {
     let page = folder.read("runs/with/report.html")?;
     let (first, _) = page.split_once("id=\"samples\"").ok_or("samples")?;
     assert!(first.contains("transformer on test data, test.csv"), "{first}");
+    // Its matrix is one, too.
+    assert_eq!(page.matches("<table class=\"confusion\">").count(), 2);
     // A mistake is told before training.
     let same = ["--set", "training.test_data=texts.jsonl"];
     folder.refuse(
@@ -185,6 +191,20 @@ fn test_data_of_a_run_are_scored_beside_those_that_are_held_out() -> Result {
     folder.refuse(&train("mistaken", &with), &parts)?;
     assert!(!folder.path("runs/mistaken").exists());
     folder.succeed(&["train", "texts.toml", "--name", "with", "--resume", "-q"])?;
+    Ok(())
+}
+
+#[test]
+fn weather_and_continued_texts_are_scored_on_other_data() -> Result {
+    let folder = Folder::trained()?;
+    folder.write("days.txt", "RCSRCSRCSRCSRCSRCS\n".repeat(9))?;
+    let scores = folder.json(&["evaluate", "runs/tiny", "--data", "days.txt", "--json"])?;
+    assert!(scores["accuracy"].is_number() && scores["nll"].is_number(), "{scores}");
+
+    let folder = crate::languages::trained("causal")?;
+    folder.write("other.txt", "It was sunny today.\n\nIt rained all day.\n\n".repeat(30))?;
+    let scores = folder.json(&["evaluate", "runs/causal", "--data", "other.txt", "--json"])?;
+    assert!(scores["loss"].as_f64().is_some_and(|loss| loss > 0.), "{scores}");
     Ok(())
 }
 

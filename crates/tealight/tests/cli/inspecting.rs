@@ -74,7 +74,10 @@ fn a_folder_is_shown_with_its_parameters_and_a_mistaken_argument_is_named() -> R
     let set = ["inspect", &bert, "--set", "model.d_model=8"];
     folder.refuse(&set, &["`--set` changes a configuration"])?;
     folder.refuse(&["doctor", "runs/tiny"], &["is a run", "`runs/tiny/config.toml`"])?;
-    folder.refuse(&["doctor", &bert], &["is a folder, and a configuration is a TOML file"])?;
+    folder.refuse(
+        &["doctor", &bert],
+        &["is a folder, and a configuration is a TOML file", "`tealight inspect "],
+    )?;
     folder.refuse(&["evaluate", "tiny.toml"], &["but a configuration, which `tealight train`"])
 }
 

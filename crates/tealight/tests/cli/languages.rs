@@ -286,6 +286,10 @@ fn settings_that_differ_from_the_first_model_are_refused_unless_they_are_allowed
     assert!(!outcome.stderr.contains("dropout"), "{}", outcome.stderr);
     let unknown = "init_from={ path = 'runs/masked', allow = ['model.heads'] }";
     train(&[unknown])?.assert_refused(&["`init_from.allow` has `model.heads`"]);
+    // What cannot be allowed is not offered.
+    let outcome = train(&["model.d_model=4"])?;
+    outcome.assert_refused(&["with another `model.d_model` its parameters would not fit"]);
+    assert!(!outcome.stderr.contains("insists"), "{}", outcome.stderr);
     let allow = "init_from={ path = 'runs/masked', allow = ['model.attention', 'model.n_heads'] }";
     let outcome = train(&[&changes[..], &[allow]].concat())?;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -308,6 +312,18 @@ fn a_finished_run_is_trained_further_from_its_parameters() -> Result {
     assert!(resolved.contains("steps = 3\n") && resolved.contains("init_from = "), "{resolved}");
     // The first run is as it was.
     assert!(!folder.read("runs/masked/resolved.toml")?.contains("init_from"));
+    let said =
+        "a new run from the parameters of runs/masked: 3 steps, for which the schedule begins anew";
+    assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
+    // The warm-up is the same share of the steps.
+    let slow = "schedule={ kind = 'cosine', warmup_steps = 4 }";
+    let train = ["train", "masked.toml", "--steps", "8", "--name", "slow"];
+    folder.succeed(&[&train[..], &["--set", slow]].concat())?;
+    folder.succeed(&["train", "runs/slow", "--steps", "2"])?;
+    assert!(folder.read("runs/slow-2/resolved.toml")?.contains("warmup_steps = 1\n"));
+    // Nothing else is left to do, and the way to go on is named.
+    let again = folder.succeed(&["train", "runs/slow"])?.stderr;
+    assert!(again.contains("`tealight train runs/slow --steps N` starts a new run"), "{again}");
     let changed = ["train", "runs/masked", "--set", "training.steps=9"];
     folder.refuse(&changed, &["with `--steps N` it starts a new run from its parameters"])?;
     folder.succeed(&["train", "masked.toml", "--steps", "1", "--name", "one"])?;

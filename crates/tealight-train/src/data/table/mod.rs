@@ -390,7 +390,7 @@ mod tests {
         let utf_16: Vec<u8> =
             "\u{FEFF}text;label\né;a\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
         assert_eq!(rows("a.csv", &utf_16).unwrap().0, ["2 é|a"]);
-        let fault = "this is not UTF-8: byte 2 of the line is 0xFF";
+        let fault = "this is not UTF-8: byte 2 of the line is 0xFF; `iconv -f ENCODING -t UTF-8` converts a text";
         let expected = ["2 é|a".to_owned(), format!("3 {fault}"), "5 c|d".to_owned()];
         let mixed = "text,label\né,a\n\"b?\nmore\",c\nc,d\n".replace('?', "\u{7F}");
         let mixed: Vec<u8> =

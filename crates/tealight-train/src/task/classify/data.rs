@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::inference::labels::{Labels, Objective};
 use crate::inference::text_classifier::encoder::{Encoder, Tokens};
 use crate::task::settings::must_differ;
+use crate::task::table::thousands;
 use crate::task::text::{kept_or_trained, tokenizer_file};
 
 const VALIDATION: &str = "task.data.validation";
@@ -87,6 +88,7 @@ impl Data {
         let texts = learns_classes.then(|| Texts::new(&train));
         let splits = Splits { train, validation };
         let data = Self::encoded(config, seq_len, kept, labels, splits, files)?;
+        notes.extend(data.remarks);
         Ok(Self { remarks: notes, texts, ..data })
     }
 
@@ -107,7 +109,7 @@ impl Data {
         Ok(Self { remarks: notes, ..data })
     }
 
-    /// Encodes the texts of both splits, whose labels are known; there are no remarks on them.
+    /// Encodes the texts of both splits, whose labels are known. The only remark is on texts that are truncated.
     fn encoded(
         config: &Config,
         seq_len: usize,
@@ -131,12 +133,37 @@ impl Data {
             // The first fault of the file, whichever thread finds one first.
             items.collect::<Vec<_>>().into_iter().collect()
         };
+        let of_train = items(&train)?;
         let mut held_out: Vec<_> = items(&validation)?.into_iter().zip(validation).collect();
+        let all = of_train.iter().zip(&train).chain(held_out.iter().map(|(item, one)| (item, one)));
+        let remarks = truncated(&encoder, all).into_iter().collect();
         held_out.sort_by_key(|(item, _)| std::cmp::Reverse(item.tokens.ids.len()));
         let (validation, held_out) = held_out.into_iter().unzip();
-        let (train, remarks) = (items(&train)?, Vec::new());
+        let train = of_train;
         Ok(Self { train, validation, held_out, labels, encoder, files, remarks, texts: None })
     }
+}
+
+/// How many texts lose tokens.
+fn truncated<'a>(
+    encoder: &Encoder,
+    all: impl Iterator<Item = (&'a Item, &'a Example)>,
+) -> Option<String> {
+    let (mut n, mut n_truncated) = (0, 0);
+    for (Item { tokens, .. }, Example { text, .. }) in all {
+        n += 1;
+        // No other text can have lost some.
+        let is_full = tokens.ids.len() == encoder.seq_len;
+        n_truncated += u64::from(is_full && encoder.truncates(text).unwrap_or_default());
+    }
+    (n_truncated > 0).then(|| {
+        format!(
+            "{} of {} texts are longer than `task.seq_len` = {} tokens, and lose their ends",
+            thousands(n_truncated),
+            thousands(n),
+            encoder.seq_len
+        )
+    })
 }
 
 /// The examples of both splits.

@@ -201,6 +201,8 @@ fn different(labels: impl Iterator<Item = Result<String, String>>) -> Result<Lab
 mod tests {
     use super::*;
 
+    const NOT_UTF_8: &str = "this is not UTF-8: byte 2 of the line is 0xFF; `iconv -f ENCODING -t UTF-8` converts a text";
+
     fn fields(text_pair: Option<&str>) -> Fields<'_> {
         Fields { text: "text", text_pair, label: Some("label") }
     }
@@ -341,7 +343,7 @@ mod tests {
             (br#"{"text":"a","label":""}"#, "the label is empty"),
             (b"[1]", "this is JSON, but not an object"),
             (br#"{"text":"a","#, "this is not JSON: EOF while parsing a value at column 12"),
-            (b"\"\xff\"", "this is not UTF-8: byte 2 of the line is 0xFF"),
+            (b"\"\xff\"", NOT_UTF_8),
         ] {
             let text = [good.as_bytes(), b"\n\n", line].concat();
             let message = examples("jsonl", &text).unwrap_err();
@@ -355,7 +357,7 @@ mod tests {
             (&b"text,class\na,b\n"[..], 1, "there is no column `label` among `text`, `class`"),
             (b"text,label\na,b\n\nc\n", 4, "there are 1 columns, and the heading has 2"),
             (b"text,label\na,b\n,b\n", 3, "the text is empty"),
-            (b"text,label\na,b\na,\xff\n", 3, "this is not UTF-8: byte 3 of the line is 0xFF"),
+            (b"text,label\na,b\n,\xff\n", 3, NOT_UTF_8),
         ] {
             let message = examples("csv", text).unwrap_err();
             assert_eq!(message, format!("`…/texts.csv`, line {line}: {rule}"));

@@ -3,11 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::file::Example;
+use super::split::normalised;
 use crate::data::table::listed;
+use crate::inference::text_classifier::Text;
 use crate::task::table::thousands;
 
 /// Characters of a text that are shown.
 const MAX_TEXT: usize = 40;
+/// How texts are compared.
+const BY_LETTERS: &str = " (by their letters and digits)";
 
 /// Remarks on the examples of both splits, a line each; the second may be empty.
 pub(super) fn remarks(train: &[Example], validation: &[Example]) -> Vec<String> {
@@ -66,10 +70,11 @@ fn near_labels(counts: &BTreeMap<&str, u64>) -> Option<String> {
     ))
 }
 
-type ByText<'a> = BTreeMap<(&'a str, Option<&'a str>), Vec<&'a Example>>;
+/// The examples of each text, of which letters and digits count, without their case.
+type ByText<'a> = BTreeMap<Text, Vec<&'a Example>>;
 
-fn text(example: &Example) -> (&str, Option<&str>) {
-    (&example.text.text, example.text.text_pair.as_deref())
+fn text(example: &Example) -> Text {
+    normalised(&example.text)
 }
 
 fn by_text<'a>(examples: impl Iterator<Item = &'a Example>) -> ByText<'a> {
@@ -84,8 +89,8 @@ fn repeated(texts: &ByText<'_>) -> Option<String> {
     let repeated = texts.values().filter(|examples| examples.len() > 1);
     match repeated.count() {
         0 => None,
-        1 => Some("1 text occurs more than once".to_owned()),
-        n => Some(format!("{} texts occur more than once", thousands(n as u64))),
+        1 => Some(format!("1 text occurs more than once{BY_LETTERS}")),
+        n => Some(format!("{} texts occur more than once{BY_LETTERS}", thousands(n as u64))),
     }
 }
 
@@ -119,7 +124,7 @@ fn in_both(train: &[Example], validation: &[Example]) -> Option<String> {
     let of = validation.len();
     (n > 0).then(|| {
         format!(
-            "{} of {} texts for validation are trained on, too: their scores are too good",
+            "{} of {} texts for validation are trained on, too{BY_LETTERS}: their scores are too good",
             thousands(n as u64),
             thousands(of as u64)
         )
@@ -133,7 +138,6 @@ mod tests {
     use super::super::file::Label;
     use super::*;
     use crate::data::text::corpus::Origin;
-    use crate::inference::text_classifier::Text;
 
     fn examples(rows: &[(&str, &str)]) -> Vec<Example> {
         let example = |(line, &(text, label)): (usize, &(&str, &str))| Example {
@@ -147,16 +151,16 @@ mod tests {
     #[test]
     fn labels_are_counted_and_mistakes_are_named() {
         let train =
-            examples(&[("a", "pos"), ("b", "neg"), ("c", "Pos"), ("b", "pos"), ("d", "neg")]);
+            examples(&[("a", "pos"), ("b", "neg"), ("c", "Pos"), ("B! ", "pos"), ("d", "neg")]);
         let validation = examples(&[("a", "pos"), ("e", "neg")]);
         assert_eq!(
             remarks(&train, &validation),
             [
                 "labels: \"neg\" 3, \"pos\" 3, \"Pos\" 1",
                 "the labels \"Pos\", \"pos\" differ only in case or spaces; each is learnt as a class of its own",
-                "2 texts occur more than once",
+                "2 texts occur more than once (by their letters and digits)",
                 "1 text has unlike labels, such as \"b\" in lines 3 and 5",
-                "1 of 2 texts for validation are trained on, too: their scores are too good",
+                "1 of 2 texts for validation are trained on, too (by their letters and digits): their scores are too good",
             ]
         );
         let clean = examples(&[("a", "x"), ("b", "y")]);

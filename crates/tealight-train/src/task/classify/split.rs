@@ -116,7 +116,7 @@ fn stratified(examples: &[Example], share: f64, stream: Stream) -> Vec<bool> {
 }
 
 /// Lower case, letters and digits only; a text without any stays as it is.
-fn normalised(Text { text, text_pair }: &Text) -> Text {
+pub(super) fn normalised(Text { text, text_pair }: &Text) -> Text {
     let of = |text: &str| {
         let kept = text.chars().filter(|c| c.is_alphanumeric());
         let kept: String = kept.flat_map(char::to_lowercase).collect();

@@ -12,9 +12,9 @@ use crate::inference::likeliest;
 use crate::inference::{probabilities, values};
 use crate::task::Task;
 use crate::task::calibration::{self, Calibration};
-use crate::task::report::Report;
 use crate::task::report::classes::{Items, Mistake};
 use crate::task::report::reference::Predictor;
+use crate::task::report::{Report, held_out_if};
 use crate::task::scores::{confusion, of_classes};
 use crate::task::table::thousands;
 
@@ -62,8 +62,9 @@ pub(super) fn report(task: &Images, model: &ImageClassifier) -> Result<Report> {
     let is_fitted = task.config.calibration == Calibration::Temperature && !task.is_test;
     calibration::add(&mut report, Items::Pictures, &judged, keys, is_fitted);
     let n = thousands(rows.len() as u64);
+    let held_out = held_out_if(!task.is_test);
     report.footnote =
-        format!("over {n} pictures held out; standard error of the accuracy {error:.4}");
+        format!("over {n} pictures{held_out}; standard error of the accuracy {error:.4}");
     let remark = task.remark(&report.metrics);
     report.add_remark(remark);
     report.illustrations = task.illustrations(confusion, &mistakes);

@@ -97,6 +97,11 @@ impl Row {
     }
 }
 
+/// What a footnote says of examples that are the validation split, if they are it, and not other data.
+pub(super) fn held_out_if(is_validation: bool) -> &'static str {
+    if is_validation { " held out for validation" } else { "" }
+}
+
 impl Report {
     /// A report without rows, with these columns.
     pub(super) fn new(columns: &'static [Column]) -> Self {

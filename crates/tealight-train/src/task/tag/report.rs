@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::inference::tagger::{Input, Tagging};
 use crate::inference::{likeliest, values};
 use crate::task::metrics::Measures;
-use crate::task::report::Report;
 use crate::task::report::reference::Predictor;
+use crate::task::report::{Report, held_out_if};
 use crate::task::scores::Counts;
 use crate::task::table::{Table, thousands};
 use crate::task::{Evaluated, Task as _};
@@ -79,9 +79,10 @@ pub(super) fn report(task: &Tag, model: &Tagger) -> Result<Report> {
     add_mistakes(data, &predicted, &mut report);
     let what = if scheme == Scheme::None { "tagged words" } else { "entities" };
     report.footnote = format!(
-        "over {} {what} in {} sentences held out",
+        "over {} {what} in {} sentences{}",
         thousands(n_entities),
-        thousands(data.held_out.len() as u64)
+        thousands(data.held_out.len() as u64),
+        held_out_if(!task.is_test)
     );
     let remark = task.remark(&report.metrics);
     report.add_remark(remark);

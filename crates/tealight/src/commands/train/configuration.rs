@@ -23,8 +23,8 @@ pub(super) fn configuration(args: &Train) -> Result<(LoadedConfig, Option<RunDir
                 shell_path(directory.path())
             );
         }
-        if args.steps.is_some() {
-            return Ok((LoadedConfig::from_parameters_of(&directory, overrides)?, None));
+        if let Some(steps) = args.steps {
+            return Ok((LoadedConfig::from_parameters_of(&directory, overrides, steps)?, None));
         }
         if args.name.is_some() {
             bail!("`--name` cannot be used with a run's directory: a run keeps its name");

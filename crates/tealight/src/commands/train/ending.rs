@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::{Value, json};
 use tealight_ops::with_product_precision;
-use tealight_train::config::RunConfig;
+use tealight_train::config::{RunConfig, Select};
 use tealight_train::inference::decision;
 use tealight_train::monitor::bad_step::BadStep;
 use tealight_train::run::{RunDirectory, load_weights};
@@ -43,6 +43,12 @@ impl Training<'_> {
             self.print_end(session, Some(directory), name, None)
         } else if *step >= session.config.training.steps || early_stopping.has_stopped() {
             let ended = if early_stopping.has_stopped() { "early_stopping" } else { "finished" };
+            if first_step == *step {
+                let path = shell_path(directory.path());
+                self.log(&format!(
+                    "nothing is left to train: `tealight train {path} --steps N` starts a new run from its parameters"
+                ));
+            }
             self.evaluate(session, directory, first_step, ended)
         } else if self.args.stop_after.is_some_and(|last| *step >= last) {
             self.log(&format!("stopped after step {step}; continue with --resume"));
@@ -53,6 +59,17 @@ impl Training<'_> {
             Ended::new("time limit", *step, None).write(directory.path())?;
             self.print_end(session, Some(directory), "time_limit", None)
         }
+    }
+
+    /// Why the checkpoint that is evaluated is chosen. Where none is the best, the latest `is_in_its_place`.
+    fn chosen_by(&self, is_in_its_place: bool) -> String {
+        let RunConfig { checkpoint, training, .. } = &self.loaded.config;
+        if is_in_its_place || checkpoint.select == Select::Latest {
+            return "the latest checkpoint".to_owned();
+        }
+        let of_stopping = training.early_stopping.as_ref().map(|one| &one.metric);
+        let metric = checkpoint.metric.as_ref().or(of_stopping).map_or("loss", String::as_str);
+        format!("the best by `{metric}` on the validation data")
     }
 
     /// With `--json`: how training has ended, on rank 0.
@@ -139,12 +156,13 @@ impl Training<'_> {
     ) -> Result<()> {
         let RunConfig { checkpoint, task, .. } = &self.loaded.config;
         let (checkpoint, note) = directory.checkpoints().select(None, checkpoint.select)?;
-        if let Some(note) = note {
-            warn(&note);
+        if let Some(note) = &note {
+            warn(note);
         }
         let weights = load_weights(&checkpoint, self.device)?;
         session.load_weights(&weights)?;
-        self.log("evaluating\n");
+        let step = checkpoint.file_name().unwrap_or_default().to_string_lossy();
+        self.log(&format!("evaluating {step}, {}\n", self.chosen_by(note.is_some())));
         let products = session.config.training.precision.of_products();
         let report = with_product_precision(products, || -> Result<Report> {
             let mut report = session.task.report(&session.eval_model)?;

@@ -62,6 +62,12 @@ fn train(args: &Train, started: Instant, ranks: &Ranks) -> Result<ExitCode> {
     for dropped in &loaded.source.dropped_keys {
         training.log(&dropped.to_string());
     }
+    if let (Some(steps), true) = (args.steps, args.config.is_dir()) {
+        training.log(&format!(
+            "a new run from the parameters of {}: {steps} steps, for which the schedule begins anew",
+            args.config.display()
+        ));
+    }
     // The next call of `agree` ends the preparation of the data, such as a file of tokens: the first rank of a host
     // makes it in `joined` when its task is built, or below with its error; the others make it here and wait, so that
     // they find the data prepared. If one of these then cannot build its task, it tells so below, in the call that is

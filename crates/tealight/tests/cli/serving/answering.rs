@@ -166,6 +166,20 @@ fn texts_are_embedded_and_compared_as_clients_of_other_servers_ask() -> Result {
 }
 
 #[test]
+fn probabilities_are_calibrated_and_labels_accepted_as_by_the_command() -> Result {
+    let folder = crate::classifying::folder()?;
+    let decided = ["--set", "task.calibration=temperature", "--set", "task.threshold=f1"];
+    folder.succeed(&[&["train", "texts.toml", "-q"][..], &decided].concat())?;
+    let server = Server::start(&folder, &["runs/texts"])?;
+    let command = folder.json(&["classify", "runs/texts", "aaa 3", "zz 4", "--json"])?;
+    let scores: Value = (0..2).map(|at| command["classified"][at]["scores"].clone()).collect();
+    assert!(scores.to_string().contains("\"accepted\":"), "{scores}");
+    let body = json!({ "inputs": ["aaa 3", "zz 4"] });
+    assert_near(&server.ask("/models/texts", &body)?, &scores);
+    Ok(())
+}
+
+#[test]
 fn passages_are_ranked_and_pairs_classified_as_by_the_commands() -> Result {
     let (folder, model) = (Folder::new()?, golden_model("../cross_encoder"));
     let server = Server::start(&folder, &[&model])?;

@@ -12,9 +12,9 @@ use crate::inference::likeliest;
 use crate::inference::{probabilities, values};
 use crate::task::Task as _;
 use crate::task::calibration;
-use crate::task::report::Report;
 use crate::task::report::classes::{Items, Mistake};
 use crate::task::report::reference::Predictor;
+use crate::task::report::{Report, held_out_if};
 use crate::task::scores::{Frequencies, accuracy, confusion, of_classes};
 use crate::task::table::thousands;
 
@@ -82,7 +82,9 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
         add_thresholds(task, &[(second, texts)], &mut report)?;
     }
     let n = thousands(held_out.len() as u64);
-    report.footnote = format!("over {n} texts held out; standard error of the accuracy {error:.4}");
+    let held_out = held_out_if(!task.is_test);
+    report.footnote =
+        format!("over {n} texts{held_out}; standard error of the accuracy {error:.4}");
     let remark = task.remark(&report.metrics);
     report.add_remark(remark);
     Ok(report)

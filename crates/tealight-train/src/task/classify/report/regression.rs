@@ -7,8 +7,8 @@ use super::super::data::Item;
 use super::held_out;
 use crate::error::Result;
 use crate::inference::values;
-use crate::task::report::Report;
 use crate::task::report::reference::Predictor;
+use crate::task::report::{Report, held_out_if};
 use crate::task::scores::{pearson, spearman};
 use crate::task::table::thousands;
 
@@ -36,8 +36,9 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
     report.value("mean_mse", mean_mse);
     report.value("n_texts", numbers.len());
     let n = thousands(numbers.len() as u64);
+    let held_out = held_out_if(!task.is_test);
     report.footnote =
-        format!("over {n} texts held out; the first line predicts the mean of training");
+        format!("over {n} texts{held_out}; the first line predicts the mean of training");
     Ok(report)
 }
 

@@ -10,9 +10,9 @@ use super::{add_thresholds, held_out};
 use crate::error::Result;
 use crate::inference::values;
 use crate::task::Task as _;
-use crate::task::report::Report;
 use crate::task::report::classes::Items;
 use crate::task::report::reference::Predictor;
+use crate::task::report::{Report, held_out_if};
 use crate::task::scores::{self, Counts, Frequencies, macro_f1};
 use crate::task::table::thousands;
 
@@ -82,8 +82,9 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
         names.iter().enumerate().map(|(label, name)| (&**name, probabilities(label))).collect();
     add_thresholds(task, &of_labels, &mut report)?;
     let n = thousands(n as u64);
+    let held_out = held_out_if(!task.is_test);
     report.footnote = format!(
-        "over {n} texts held out, right with all of their labels; standard error of the accuracy {error:.4}"
+        "over {n} texts{held_out}, right with all of their labels; standard error of the accuracy {error:.4}"
     );
     let remark = task.remark(&report.metrics);
     report.add_remark(remark);
