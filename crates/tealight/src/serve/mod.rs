@@ -6,7 +6,7 @@
 //!                token, sizes)                                    wait and answers them together)
 //! ```
 //!
-//! One thread accepts, reads and writes; it reads no disk and computes nothing (`http/body` has the rule). Names in a
+//! One thread accepts, reads and writes; it reads no disk and computes nothing long (`http/body` has the rule). Names in a
 //! request are looked up in a table made by searching directories, so no path comes from a request. Runs are read only,
 //! and the process that trains one is not touched.
 
