@@ -129,6 +129,7 @@ impl Base {
             steps,
             passes,
             time: String::new(),
+            precision: String::new(),
             batch_size: BATCH_SIZE,
             training: "layer_lr_decay = 0.9            # lower layers, which are more general, change less\n",
             stopping: "",
@@ -137,9 +138,10 @@ impl Base {
         ending.timed(work)
     }
 
-    /// 2 · 10⁻⁵ for a width of 1,024, more for narrower models; one digit.
+    /// 5 · 10⁻⁵ for a width of 768, the largest rate of the authors of BERT (Devlin et al. 2018, A.3), and more for narrower
+    /// models, for which Turc et al. 2019 try up to 3 · 10⁻⁴; one digit.
     fn learning_rate(&self) -> f64 {
-        let rate = (0.02 / self.d_model.max(1) as f64).clamp(1e-5, 1e-3);
+        let rate = (0.04 / self.d_model.max(1) as f64).clamp(1e-5, 1e-3);
         let unit = 10_f64.powf(rate.log10().floor());
         // Read from text, because a product with 10⁻⁵ may have further digits.
         format!("{}e{}", (rate / unit).round(), unit.log10().round()).parse().unwrap_or(rate)

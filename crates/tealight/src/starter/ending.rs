@@ -1,5 +1,7 @@
 //! The tables that every configuration ends with.
 
+use tealight_ops::bf16_instructions;
+
 use super::machine::{Machine, Work};
 use super::{commented, tenth};
 
@@ -7,6 +9,9 @@ use super::{commented, tenth};
 pub(super) const TO_ZERO: (&str, &str) = ("0.0", "the learning rate decays to zero");
 /// Why the best checkpoint of few data is selected.
 pub(super) const BY_HEART: &str = "small data are soon learnt by heart";
+
+/// The least width of a model whose steps bf16 makes clearly faster.
+const WIDE: usize = 256;
 
 /// What differs between tasks in the tables of the optimizer, the schedule, the training and the checkpoints.
 #[derive(Debug)]
@@ -21,6 +26,8 @@ pub(super) struct Ending {
     pub(super) passes: String,
     /// About how long the steps take, or an empty text.
     pub(super) time: String,
+    /// The line of the number format, or an empty text.
+    pub(super) precision: String,
     pub(super) batch_size: u64,
     /// Further lines of `[training]`.
     pub(super) training: &'static str,
@@ -50,27 +57,37 @@ impl Ending {
             steps,
             passes: format!("{epochs} times through the {noun}"),
             time: String::new(),
+            precision: String::new(),
             batch_size,
             selects: BY_HEART,
         }
     }
 
-    /// With a line on how long this machine needs for the steps.
+    /// With a line on how long this machine needs for the steps, and for wide models one on bf16 if its processor has
+    /// instructions for it.
     pub(super) fn timed(self, work: Work) -> Self {
         let machine = Machine::this();
         let seconds = self.steps as f64 * machine.step(work, self.batch_size);
-        Self { time: machine.time(seconds), ..self }
+        let bf16 = bf16_instructions().filter(|_| work.d_model >= WIDE);
+        let precision = bf16.map_or_else(String::new, |name| {
+            format!("precision = \"bf16\" # of products, which this processor computes faster by {name}; or \"f32\"\n")
+        });
+        Self { time: machine.time(seconds), precision, ..self }
     }
 
     /// The tables, after an empty line.
     pub(super) fn text(&self) -> String {
-        let Self { adamw, warmup_steps, steps, time, batch_size, training, stopping, .. } = self;
+        let Self { adamw, warmup_steps, steps, precision, batch_size, training, stopping, .. } =
+            self;
         let (ratio, meaning) = self.final_lr_ratio;
         let final_lr_ratio = commented(ratio, meaning);
         let commented_steps = commented(&steps.to_string(), &self.passes);
         let select = commented("\"best\"", self.selects);
         let every = tenth(*steps);
-        let time = if time.is_empty() { String::new() } else { format!("# {time}\n") };
+        let time = match &*self.time {
+            "" => String::new(),
+            time => format!("# {time}\n"),
+        };
         format!(
             r#"
 [optimizer]
@@ -86,12 +103,29 @@ final_lr_ratio = {final_lr_ratio}
 {time}steps = {commented_steps}
 batch_size = {batch_size}
 max_grad_norm = 1.0
-{training}evaluate_every = {every}
+{precision}{training}evaluate_every = {every}
 {stopping}
 [checkpoint]
 every = {every}
 select = {select}
 "#
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_models_are_trained_in_bf16_where_that_is_faster() {
+        let of = |d_model| {
+            let work = Work { d_model, n_layers: 2, n_tokens: 30. };
+            Ending::of_texts(3, 1_000, "texts", 16, "").timed(work).text()
+        };
+        let has_bf16 = |text: &str| text.contains("\nprecision = \"bf16\" # ");
+        assert_eq!(has_bf16(&of(WIDE)), bf16_instructions().is_some());
+        assert!(!has_bf16(&of(WIDE / 2)));
+        assert!(of(64).contains("[training]\n# very roughly "));
     }
 }

@@ -57,6 +57,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         steps,
         passes: format!("{epochs} times through the pictures, within 2,000 to 20,000 steps"),
         time: String::new(),
+        precision: String::new(),
         batch_size: BATCH_SIZE,
         selects: "",
     };

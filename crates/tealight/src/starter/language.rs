@@ -99,6 +99,7 @@ fn text(objective: Objective, data: &UserData<'_>) -> Result<String> {
         steps: size.steps,
         passes: String::new(),
         time: String::new(),
+        precision: String::new(),
         batch_size: BATCH_SIZE as u64,
         selects: BY_HEART,
     };

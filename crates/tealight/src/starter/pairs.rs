@@ -31,6 +31,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         steps,
         passes: format!("{epochs} times through the pairs"),
         time: String::new(),
+        precision: String::new(),
         batch_size: BATCH_SIZE,
         selects: "",
     };

@@ -38,6 +38,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         steps,
         passes: format!("{epochs} times through the examples, or 100 steps"),
         time: String::new(),
+        precision: String::new(),
         batch_size: BATCH_SIZE,
         selects: BY_HEART,
     };
