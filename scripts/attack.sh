@@ -174,8 +174,8 @@ pictures() {
     serve "$models/vit" && against pictures "$models"/vit/*.png
 }
 
-# 14. A strange value of each key of all recorded configurations ends in an error within 256 MB. The tests try 27 values of
-# each, without that limit.
+# 14. A strange value of each key of all recorded configurations ends without a panic, within 256 MB. The tests try 27
+# values of each, without that limit.
 keys() {
     python3 "$files" keys "$tealight" "$models"/*/
 }

@@ -83,6 +83,8 @@ def keys(tealight, *models):
             if code not in (0, 1) or "panicked" in said:
                 sys.exit(f"{model}: `{key}` = {value}: exit {code}: {said[:500]}")
     print(f"{n} configurations")
+    if n < 100:
+        sys.exit("too few")
 
 
 if __name__ == "__main__":

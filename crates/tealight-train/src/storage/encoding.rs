@@ -204,17 +204,16 @@ fn is_bzip2(bytes: &[u8]) -> bool {
 }
 
 /// Whether bytes that are not UTF-8 are probably a Western European text in Windows-1252: hardly a sequence of UTF-8,
-/// no byte that such texts do not have, and in each line of more than two bytes beyond ASCII three letters of it for each.
-/// Of lines in other alphabets, most letters are beyond ASCII.
+/// no byte that such texts do not have, at least three letters of ASCII for each byte beyond it, and in no line four letters
+/// beyond it in a row. Of texts in other alphabets, most letters are beyond ASCII, and stand side by side.
 fn looks_western(bytes: &[u8]) -> bool {
     let is_unusual =
         |byte: &u8| matches!(byte, 0x81 | 0x83 | 0x88 | 0x8D | 0x8F | 0x90 | 0x98 | 0x9D | 0xFF);
-    let is_foreign = |line: &[u8]| {
-        let n_beyond = line.iter().filter(|byte| !byte.is_ascii()).count();
-        let n_letters = line.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
-        n_beyond > 2 && 3 * n_beyond > n_letters
-    };
-    if bytes.iter().any(is_unusual) || bytes.split(|&byte| byte == b'\n').any(is_foreign) {
+    let n_beyond = bytes.iter().filter(|byte| !byte.is_ascii()).count();
+    let n_letters = bytes.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
+    // Marks such as quotes are below the letters.
+    let has_foreign_word = bytes.split(|&byte| byte < 0xC0).any(|letters| letters.len() > 3);
+    if bytes.iter().any(is_unusual) || has_foreign_word || 3 * n_beyond > n_letters {
         return false;
     }
     let (mut n_utf_8, mut n_others) = (0, 0);
@@ -439,7 +438,7 @@ mod tests {
         let decoded = Decoded::new([&english[..], russian].concat()).unwrap();
         assert_eq!(decoded.encoding, Encoding::Utf8);
         assert_eq!(decoded.faults.keys().collect::<Vec<_>>(), [&21]);
-        let french = as_windows_1252("déjà,neg\nà,pos\n");
+        let french = as_windows_1252("Cœur à louer : 5 €,neg\n« Où ça ? »,pos\n");
         let decoded = Decoded::new([&english[..], &french].concat()).unwrap();
         assert_eq!(decoded.encoding, Encoding::Windows1252);
     }

@@ -87,17 +87,18 @@ impl App {
 
 /// Refuses a run whose files take more memory than a page is worth.
 pub(super) fn check_size(run: &Path) -> anyhow::Result<()> {
+    let shorter = ": use `tealight report`";
     let files = [
-        ("metrics.jsonl", MAX_METRICS),
-        ("samples.jsonl", MAX_RESULTS),
-        ("report.json", MAX_RESULTS),
+        ("metrics.jsonl", MAX_METRICS, shorter),
+        ("samples.jsonl", MAX_RESULTS, shorter),
+        ("report.json", MAX_RESULTS, ""),
     ];
-    for (name, limit) in files {
+    for (name, limit, advice) in files {
         let path = run.join(name);
         let size = fs::metadata(&path).map_or(0, |file| file.len());
         anyhow::ensure!(
             size <= limit,
-            "`{}` has {size} bytes, and pages are made of at most {limit}: use `tealight report`",
+            "`{}` has {size} bytes, and pages are made of at most {limit}{advice}",
             path.display()
         );
     }

@@ -10,7 +10,7 @@ use super::ending::{BY_HEART, Ending, TO_ZERO};
 use super::machine::{Machine, Work};
 use super::{about, beginning, quoted, tenth};
 
-/// A training should end within this time.
+/// A training should end within this time, if [`MIN_STEPS`] do.
 const SECONDS: f64 = 1800.;
 /// Fewer steps teach a model little.
 const MIN_STEPS: f64 = 500.;
@@ -117,7 +117,10 @@ impl Base {
         let passes = if wanted <= possible {
             format!("{epochs} times through about {} {called}, but 50 steps at least", about(n))
         } else {
-            format!("{times:.1} times through about {} {called}: more take long here", about(n))
+            format!(
+                "{times:.1} times through about {} {called}: more would take too long here",
+                about(n)
+            )
         };
         let ending = Ending {
             adamw: format!(

@@ -8,7 +8,7 @@ use tealight_train::inference::labels::Objective;
 use super::base::Base;
 use super::blocks::{MODERN_BERT, MODERN_BERT_HEAD, calibration, exported_as};
 use super::ending::Ending;
-use super::machine::Work;
+use super::machine::{Work, n_tokens};
 use super::{UserData, about, beginning, quoted};
 use crate::terminal::output::log;
 
@@ -26,8 +26,11 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         2_000..20_000 => (64, 2, 4, 12),
         _ => (128, 4, 4, 5),
     };
-    let ending = Ending::of_texts(epochs, n, "texts", BATCH_SIZE, stopping(&found))
-        .timed(Work::of_texts(d_model, n_layers, found.bytes, n));
+    let ending = Ending::of_texts(epochs, n, "texts", BATCH_SIZE, stopping(&found)).timed(Work {
+        d_model,
+        n_layers,
+        n_tokens: n_tokens(found.bytes, n, seq_len(&found)),
+    });
     let task = task(&found, data, seq_len(&found), READ_OUT);
     let tables = [
         beginning(&title(&found)),
@@ -56,7 +59,7 @@ pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
         }
     }
     let task = task(&found, data, base.seq_len(seq_len(&found)), &more);
-    let n_tokens = Work::of_texts(0, 0, found.bytes, found.n).n_tokens;
+    let n_tokens = n_tokens(found.bytes, found.n, base.seq_len(seq_len(&found)));
     let ending = Ending {
         stopping: stopping(&found),
         ..base.ending(found.n as f64, epochs, "texts", n_tokens)

@@ -62,12 +62,11 @@ pub(super) struct Work {
     pub(super) n_tokens: f64,
 }
 
-impl Work {
-    /// That of examples with so many characters: four or five make a token.
-    pub(super) fn of_texts(d_model: usize, n_layers: usize, n_characters: f64, n: usize) -> Self {
-        const SPECIAL: f64 = 2.;
-        Self { d_model, n_layers, n_tokens: n_characters / n.max(1) as f64 / 4. + SPECIAL }
-    }
+/// About how many tokens each of `n` texts has, of so many characters together, if it is cut off after `longest`: four or
+/// five characters make a token of English, and there are special tokens.
+pub(super) fn n_tokens(n_characters: f64, n: usize, longest: usize) -> f64 {
+    const SPECIAL: f64 = 2.;
+    (n_characters / n.max(1) as f64 / 4. + SPECIAL).min(longest as f64)
 }
 
 impl Machine {

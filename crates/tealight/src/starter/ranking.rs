@@ -6,7 +6,7 @@ use tealight_train::data::survey::{Alike, Compared, compared};
 use super::base::Base;
 use super::blocks::{MODERN_BERT, MODERN_BERT_HEAD, exported_as, tokenizer};
 use super::ending::Ending;
-use super::machine::Work;
+use super::machine::{Work, n_tokens};
 use super::{UserData, about, beginning, quoted};
 
 const BATCH_SIZE: u64 = 32;
@@ -32,8 +32,12 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         5_000..50_000 => (128, 2, 6),
         _ => (128, 4, 2),
     };
-    let ending = Ending::of_texts(epochs, found.n, "rows", BATCH_SIZE, STOPPING)
-        .timed(Work::of_texts(d_model, n_layers, found.n_bytes as f64, found.n));
+    let n_tokens = n_tokens(found.n_bytes as f64, found.n, seq_len(&found));
+    let ending = Ending::of_texts(epochs, found.n, "rows", BATCH_SIZE, STOPPING).timed(Work {
+        d_model,
+        n_layers,
+        n_tokens,
+    });
     let tables = [
         beginning(&title(&found)),
         task(&found, data, seq_len(&found), READ_OUT),
@@ -48,7 +52,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
 pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
     let found = survey(data)?;
     let epochs = if found.n < 5_000 { 3 } else { 1 };
-    let n_tokens = Work::of_texts(0, 0, found.n_bytes as f64, found.n).n_tokens;
+    let n_tokens = n_tokens(found.n_bytes as f64, found.n, base.seq_len(seq_len(&found)));
     let ending = Ending {
         training: EVALUATE_FIRST,
         stopping: STOPPING,

@@ -6,7 +6,7 @@ use tealight_train::data::survey::{Alike, Compared, compared};
 use super::base::Base;
 use super::blocks::{MODERN_BERT, exported_as, tokenizer};
 use super::ending::Ending;
-use super::machine::Work;
+use super::machine::{Work, n_tokens};
 use super::{UserData, about, beginning, quoted, tenth};
 
 /// Rows that are compared with each other: few of few, among which two would often have a text in common.
@@ -30,7 +30,8 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         training: EVALUATE_FIRST,
         ..Ending::of_texts(epochs, found.n, "rows", batch_size(&found), stopping(&found))
     };
-    let ending = ending.timed(Work::of_texts(d_model, n_layers, found.n_bytes as f64, found.n));
+    let n_tokens = n_tokens(found.n_bytes as f64, found.n, 2 * seq_len(&found));
+    let ending = ending.timed(Work { d_model, n_layers, n_tokens });
     let tables = [
         beginning(&title(&found)),
         task(&found, data, Some(seq_len(&found)), true),
@@ -46,7 +47,7 @@ pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
     base.check_encoder("embed")?;
     let found = compared(data.file, &data.columns)?;
     let epochs = if found.n < 5_000 { 3 } else { 1 };
-    let n_tokens = Work::of_texts(0, 0, found.n_bytes as f64, found.n).n_tokens;
+    let n_tokens = n_tokens(found.n_bytes as f64, found.n, 2 * base.seq_len(seq_len(&found)));
     let ending = base.ending(found.n as f64, epochs, "rows", n_tokens);
     let batch_size = batch_size(&found);
     let steps = (ending.steps * ending.batch_size / batch_size).max(50);

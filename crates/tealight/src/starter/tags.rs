@@ -7,7 +7,7 @@ use tealight_train::data::tags::scheme::Scheme;
 use super::base::Base;
 use super::blocks::{MODERN_BERT, MODERN_BERT_HEAD, exported_as};
 use super::ending::Ending;
-use super::machine::Work;
+use super::machine::{Work, n_tokens};
 use super::{UserData, about, beginning, quoted};
 use crate::terminal::output::log;
 
@@ -23,7 +23,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         _ => (128, 4, 4, 10),
     };
     let ending = Ending::of_texts(epochs, n, "sentences", BATCH_SIZE, stopping(&found))
-        .timed(Work::of_texts(d_model, n_layers, found.n_bytes as f64, n));
+        .timed(Work { d_model, n_layers, n_tokens: n_tokens(found.n_bytes as f64, n, usize::MAX) });
     let tables = [
         beginning(&title(&found)),
         task(&found, data, seq_len(&found)),
@@ -39,7 +39,7 @@ pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
     let found = survey(data)?;
     let epochs = if found.n < 2_000 { 6 } else { 3 };
     let task = task(&found, data, base.seq_len(seq_len(&found)));
-    let n_tokens = Work::of_texts(0, 0, found.n_bytes as f64, found.n).n_tokens;
+    let n_tokens = n_tokens(found.n_bytes as f64, found.n, usize::MAX);
     let ending = Ending {
         stopping: stopping(&found),
         ..base.ending(found.n as f64, epochs, "sentences", n_tokens)

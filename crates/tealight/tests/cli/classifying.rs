@@ -752,7 +752,7 @@ fn labels_are_counted_and_doubtful_rows_are_named() -> Result {
         "labels: \"bad\" 21, \"Good\" 20, \"good\" 20",
         "the labels \"Good\", \"good\" differ only in case or spaces",
         "1 text occurs more than once (by their letters and digits)",
-        "1 text has unlike labels, such as \"0 words\" in lines 2 and 62",
+        "1 text has unlike labels (by their letters and digits), such as \"0 words\" in lines 2 and 62",
     ];
     for part in expected {
         assert!(told.contains(part), "{told}");

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::refused;
 use crate::data::compressed::{self, Compression};
+use crate::data::images::source::archive::compression;
 use crate::data::images::source::layout::is_picture;
 use crate::data::images::{Picture, decode};
 use crate::error::{Error, Result};
@@ -70,8 +71,8 @@ pub fn pictures(path: &Path) -> Result<PictureFiles> {
             return Ok(PictureFiles {
                 format: PictureFormat::Archive,
                 n,
-                height: seen.first().map(|picture| picture.size.height),
-                is_grey: !seen.is_empty() && seen.iter().all(is_grey),
+                height: seen.first().map(|(height, _)| *height),
+                is_grey: !seen.is_empty() && seen.iter().all(|(_, is_grey)| *is_grey),
             });
         }
         let rule = "is a file, but no archive of pictures (.tar, .tar.gz, .tar.zst): give a folder";
@@ -91,10 +92,10 @@ pub fn pictures(path: &Path) -> Result<PictureFiles> {
     }
 }
 
-/// The first pictures of an archive. A fault of it is told when it is read as a whole.
-fn in_archive(path: &Path, name: &str) -> Result<Vec<Picture>> {
-    let name = name.strip_suffix(".tgz").map_or(name.to_owned(), |stem| format!("{stem}.tar.gz"));
-    let (reader, _) = compressed::open(path, Compression::from_name(&name).1)?;
+/// The heights of the first pictures of an archive, and whether they are grey. A fault of it is told when it is read as a
+/// whole.
+fn in_archive(path: &Path, name: &str) -> Result<Vec<(usize, bool)>> {
+    let (reader, _) = compressed::open(path, compression(name).1)?;
     let mut archive = tar::Archive::new(reader);
     let mut seen = Vec::new();
     for entry in archive.entries().map_err(Error::io("read", path))?.take(MAX_ENTRIES) {
@@ -106,7 +107,7 @@ fn in_archive(path: &Path, name: &str) -> Result<Vec<Picture>> {
         }
         let mut bytes = Vec::new();
         entry.take(MAX_BYTES).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
-        seen.extend(decode(&bytes).ok());
+        seen.extend(decode(&bytes).ok().map(|one| (one.size.height, is_grey(&one))));
         if seen.len() == LOOKED_AT {
             break;
         }

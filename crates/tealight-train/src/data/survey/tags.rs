@@ -60,7 +60,7 @@ pub fn tags(path: &Path) -> Result<Tagged> {
             Content::Words { words, tags } => {
                 (words.len(), sentences.scheme.unwrap_or(Scheme::Iob2).entities(tags))
             }
-            Content::Text { text, entities } => (text.split_whitespace().count(), entities.clone()),
+            Content::Text { text, entities } => (super::n_words(text), entities.clone()),
         };
         most_words = most_words.max(n_words);
         n_bytes += sentence.text().len();

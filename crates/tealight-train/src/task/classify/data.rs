@@ -86,7 +86,7 @@ impl Data {
         notes.extend(remarks(&train, &validation));
         let learns_classes = config.objective == Objective::Classes;
         let texts = learns_classes.then(|| Texts::new(&train));
-        let splits = Splits { train, validation };
+        let splits = Splits { train, validation, is_test: false };
         let data = Self::encoded(config, seq_len, kept, labels, splits, files)?;
         notes.extend(data.remarks);
         Ok(Self { remarks: notes, texts, ..data })
@@ -96,7 +96,7 @@ impl Data {
     /// tokenizer are those in `kept` or in the settings.
     pub(super) fn to_test(config: &Config, seq_len: usize, kept: Option<&Path>) -> Result<Self> {
         let path = &config.data.path;
-        let Examples { all, notes } = read(PATH, path, config.wanted())?;
+        let Examples { all, mut notes } = read(PATH, path, config.wanted())?;
         let files = vec![data_file(PATH, path, &all)];
         let labels = match (kept, &config.labels) {
             (Some(run), None) => Labels::read(run)?,
@@ -104,8 +104,9 @@ impl Data {
         };
         check_labels(&labels, &all, "the model does not know the label")?;
         // The baselines, which learn from the training texts, learn from these.
-        let splits = Splits { train: all.clone(), validation: all };
+        let splits = Splits { train: all.clone(), validation: all, is_test: true };
         let data = Self::encoded(config, seq_len, kept, labels, splits, files)?;
+        notes.extend(data.remarks);
         Ok(Self { remarks: notes, ..data })
     }
 
@@ -115,7 +116,7 @@ impl Data {
         seq_len: usize,
         kept: Option<&Path>,
         labels: Labels,
-        Splits { train, validation }: Splits,
+        Splits { train, validation, is_test }: Splits,
         mut files: Vec<DataFile>,
     ) -> Result<Self> {
         let texts =
@@ -135,8 +136,11 @@ impl Data {
         };
         let of_train = items(&train)?;
         let mut held_out: Vec<_> = items(&validation)?.into_iter().zip(validation).collect();
-        let all = of_train.iter().zip(&train).chain(held_out.iter().map(|(item, one)| (item, one)));
-        let remarks = truncated(&encoder, all).into_iter().collect();
+        let of_held_out = held_out.iter().map(|(item, one)| (item, one));
+        // In a test, both are the same texts.
+        let others = of_train.iter().zip(&train).filter(|_| !is_test);
+        let remarks = truncated(&encoder, &others.chain(of_held_out).collect::<Vec<_>>());
+        let remarks = remarks.into_iter().collect();
         held_out.sort_by_key(|(item, _)| std::cmp::Reverse(item.tokens.ids.len()));
         let (validation, held_out) = held_out.into_iter().unzip();
         let train = of_train;
@@ -145,22 +149,18 @@ impl Data {
 }
 
 /// How many texts lose tokens.
-fn truncated<'a>(
-    encoder: &Encoder,
-    all: impl Iterator<Item = (&'a Item, &'a Example)>,
-) -> Option<String> {
-    let (mut n, mut n_truncated) = (0, 0);
-    for (Item { tokens, .. }, Example { text, .. }) in all {
-        n += 1;
+fn truncated(encoder: &Encoder, all: &[(&Item, &Example)]) -> Option<String> {
+    let loses = |(item, one): &&(&Item, &Example)| {
         // No other text can have lost some.
-        let is_full = tokens.ids.len() == encoder.seq_len;
-        n_truncated += u64::from(is_full && encoder.truncates(text).unwrap_or_default());
-    }
-    (n_truncated > 0).then(|| {
+        let is_full = item.tokens.ids.len() == encoder.seq_len;
+        is_full && encoder.truncates(&one.text).unwrap_or_default()
+    };
+    let n = all.par_iter().filter(loses).count();
+    (n > 0).then(|| {
         format!(
             "{} of {} texts are longer than `task.seq_len` = {} tokens, and lose their ends",
-            thousands(n_truncated),
-            thousands(n),
+            thousands(n as u64),
+            thousands(all.len() as u64),
             encoder.seq_len
         )
     })
@@ -170,6 +170,8 @@ fn truncated<'a>(
 struct Splits {
     train: Vec<Example>,
     validation: Vec<Example>,
+    /// Whether both are the texts of a test.
+    is_test: bool,
 }
 
 /// The labels that the settings list, or those of the texts to train on.

@@ -111,7 +111,7 @@ fn contradicting(texts: &ByText<'_>) -> Option<String> {
     };
     let (texts, have) = if n == 1 { ("text", "has") } else { ("texts", "have") };
     Some(format!(
-        "{} {texts} {have} unlike labels, such as \"{}\" in {places}",
+        "{} {texts} {have} unlike labels{BY_LETTERS}, such as \"{}\" in {places}",
         thousands(n as u64),
         shown.escape_debug(),
     ))
@@ -159,7 +159,7 @@ mod tests {
                 "labels: \"neg\" 3, \"pos\" 3, \"Pos\" 1",
                 "the labels \"Pos\", \"pos\" differ only in case or spaces; each is learnt as a class of its own",
                 "2 texts occur more than once (by their letters and digits)",
-                "1 text has unlike labels, such as \"b\" in lines 3 and 5",
+                "1 text has unlike labels (by their letters and digits), such as \"b\" in lines 3 and 5",
                 "1 of 2 texts for validation are trained on, too (by their letters and digits): their scores are too good",
             ]
         );

@@ -58,6 +58,8 @@ pub(super) struct Data {
     pub(super) tokenizer: Tokenizer,
     /// The files of the rows, of the evaluations and of the tokenizer.
     pub(super) files: Vec<DataFile>,
+    /// Whether all are held out, as in a test.
+    pub(super) is_test: bool,
     /// What a user should know about the rows, a line each.
     pub(super) remarks: Vec<String>,
 }
@@ -114,6 +116,7 @@ impl Data {
         let n_fitting =
             n_fitting.map(|all| held_out.iter().map(|item| item.anchor).zip(all).collect());
         Ok(Self {
+            is_test,
             texts,
             train: train_items,
             validation: held_out,

@@ -10,8 +10,8 @@ use super::{Embed, Vectors, shortened};
 use crate::error::Result;
 use crate::task::evaluate::losses;
 use crate::task::ranking::{Expected, Ranked, highest};
-use crate::task::report::Report;
 use crate::task::report::reference::Predictor;
+use crate::task::report::{Report, held_out_if};
 use crate::task::sample::{N_SAMPLES, Sample};
 use crate::task::table::thousands;
 use crate::task::words::{WordIndex, in_common, words};
@@ -139,19 +139,20 @@ pub(super) fn report(task: &Embed, model: &Model) -> Result<Report> {
     if !best.is_empty() {
         report.row(Predictor::Bayes, "best possible", best);
     }
+    let held_out = held_out_if(!task.data.is_test);
     if let Some(pairs) = &task.data.pairs {
         add_mistakes(task, pairs, &vectors, &mut report)?;
         report.value("n_queries", pairs.queries.len());
         report.value("n_documents", pairs.documents.len());
         report.footnote = format!(
-            "over {} queries held out, each among {} documents",
+            "over {} queries{held_out}, each among {} documents",
             thousands(pairs.queries.len() as u64),
             thousands(pairs.documents.len() as u64)
         );
     } else {
         let n = task.data.validation.len();
         report.value("n_rows", n);
-        report.footnote = format!("over {} rows held out", thousands(n as u64));
+        report.footnote = format!("over {} rows{held_out}", thousands(n as u64));
     }
     let mut listed: Vec<Value> = Vec::new();
     for (name, scores) in others {

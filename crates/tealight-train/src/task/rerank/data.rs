@@ -44,6 +44,8 @@ pub(super) struct Data {
     pub(super) n_fitting: Option<Vec<usize>>,
     pub(super) encoder: Encoder,
     pub(super) files: Vec<DataFile>,
+    /// Whether all are held out, as in a test.
+    pub(super) is_test: bool,
     /// What a user should know about the queries, a line each.
     pub(super) remarks: Vec<String>,
 }
@@ -96,6 +98,7 @@ impl Data {
             examples.flat_map(|one| examples_of(one, passages, config.data.max_passages));
         let of_lists = remarks(if is_test { &validation } else { &train });
         Ok(Self {
+            is_test,
             train: examples.collect(),
             validation: held_out,
             held_out: validation,

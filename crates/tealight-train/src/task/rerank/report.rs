@@ -13,8 +13,8 @@ use crate::error::Result;
 use crate::inference::values;
 use crate::task::Task as _;
 use crate::task::ranking::{Expected, Ranked, mean};
-use crate::task::report::Report;
 use crate::task::report::reference::Predictor;
+use crate::task::report::{Report, held_out_if};
 use crate::task::sample::{N_SAMPLES, Sample};
 use crate::task::scores::{pearson, spearman};
 use crate::task::table::thousands;
@@ -99,9 +99,10 @@ pub(super) fn report(task: &Rerank, model: &Classifier) -> Result<Report> {
     report.value("n_queries", n_queries);
     report.value("n_passages", n_passages);
     report.footnote = format!(
-        "over {} queries with {} passages held out",
+        "over {} queries with {} passages{}",
         thousands(n_queries as u64),
-        thousands(n_passages as u64)
+        thousands(n_passages as u64),
+        held_out_if(!task.data.is_test)
     );
     let remark = task.remark(&report.metrics);
     report.value("no_better_than_words", remark.is_some());

@@ -161,17 +161,19 @@ pub(in crate::serve) async fn rerank(
     let worker = app.catalogue.worker(&model).await?;
     let relevance = vectors::rank(&worker, query, documents.clone(), Long::Truncated).await?;
     let n_wanted = top_n.unwrap_or(documents.len());
-    let result = |Ranked { index, score }| {
-        let mut result = json!({ "index": index, "relevance_score": score });
-        if return_documents {
-            result["document"] = json!({ "text": documents[index] });
-        }
-        result
-    };
-    let ranked = Ranked::of(&relevance, false).into_iter().take(n_wanted);
-    let results: Vec<Value> = ranked.map(result).collect();
     let size = |text: &String| ITEM_BYTES + if return_documents { 2 * text.len() } else { 0 };
     let n_bytes = documents.iter().map(size).sum();
-    let answer = json!({ "model": model, "results": results });
-    sized_answer(answer, n_bytes, serde_json::to_string).await
+    let write = move |documents: &Vec<String>| {
+        let result = |Ranked { index, score }| {
+            let mut result = json!({ "index": index, "relevance_score": score });
+            if return_documents {
+                result["document"] = json!({ "text": documents[index] });
+            }
+            result
+        };
+        let ranked = Ranked::of(&relevance, false).into_iter().take(n_wanted);
+        let results: Vec<Value> = ranked.map(result).collect();
+        serde_json::to_string(&json!({ "model": model, "results": results }))
+    };
+    sized_answer(documents, n_bytes, write).await
 }

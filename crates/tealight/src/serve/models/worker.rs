@@ -30,7 +30,7 @@ pub(in crate::serve) struct Settings {
     pub(in crate::serve) memory: u64,
     /// How long somebody waits for an answer.
     pub(in crate::serve) answer_time: Duration,
-    /// Held while a model is loaded and others are unloaded for it, so that there is never more than one too many.
+    /// Held while a model is loaded and others are unloaded for it, so that no two are loaded at once.
     pub(in crate::serve) loading: Arc<Mutex<()>>,
 }
 

@@ -36,14 +36,19 @@ struct Archive {
 
 type Reader = Box<dyn BufRead + Send>;
 
+/// The name of an archive without the ending of its compression, and the latter.
+pub(in crate::data) fn compression(name: &str) -> (&str, Compression) {
+    match name.strip_suffix(".tgz") {
+        Some(_) => ("x.tar", Compression::Gzip),
+        None => Compression::from_name(name),
+    }
+}
+
 impl Archive {
     fn new(root: Root) -> Result<Self> {
         let fault = |rule: &str| fault(root.key, &root.path, rule);
         let name = root.path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-        let (name, compression) = match name.strip_suffix(".tgz") {
-            Some(_) => ("x.tar", Compression::Gzip),
-            None => Compression::from_name(&name),
-        };
+        let (name, compression) = compression(&name);
         if Path::new(name).extension().is_none_or(|ending| ending != "tar") {
             return Err(fault("is no archive: expected .tar, .tar.gz, .tgz or .tar.zst"));
         }

@@ -178,7 +178,7 @@ impl Binary {
 /// The lines of the file of names; numbers if there is none.
 fn class_names(folder: &Path, Format { n_classes, names, .. }: Format) -> Result<Vec<String>> {
     let path = folder.join(names);
-    if !path.exists() {
+    if !path.try_exists().map_err(Error::io("read", &path))? {
         return Ok((0..n_classes).map(|class| class.to_string()).collect());
     }
     let text = files::read_text(&path)?;

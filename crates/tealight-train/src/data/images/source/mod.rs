@@ -1,6 +1,6 @@
 //! `[task.data]`: where pictures come from.
 
-pub(super) mod archive;
+pub(in crate::data) mod archive;
 pub mod cifar;
 pub mod files;
 pub(super) mod folders;
