@@ -137,6 +137,7 @@ impl Base {
             training: "layer_lr_decay = 0.9            # lower layers, which are more general, change less\n",
             stopping: "",
             selects: BY_HEART,
+            metric: "",
         };
         ending.timed(work)
     }

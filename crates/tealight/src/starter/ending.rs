@@ -35,6 +35,8 @@ pub(super) struct Ending {
     pub(super) stopping: &'static str,
     /// The comment behind `checkpoint.select`, or an empty text.
     pub(super) selects: &'static str,
+    /// The line of the metric that selects, or an empty text.
+    pub(super) metric: &'static str,
 }
 
 impl Ending {
@@ -60,6 +62,7 @@ impl Ending {
             precision: String::new(),
             batch_size,
             selects: BY_HEART,
+            metric: "",
         }
     }
 
@@ -79,6 +82,7 @@ impl Ending {
     pub(super) fn text(&self) -> String {
         let Self { adamw, warmup_steps, steps, precision, batch_size, training, stopping, .. } =
             self;
+        let metric = self.metric;
         let (ratio, meaning) = self.final_lr_ratio;
         let final_lr_ratio = commented(ratio, meaning);
         let commented_steps = commented(&steps.to_string(), &self.passes);
@@ -108,7 +112,7 @@ max_grad_norm = 1.0
 [checkpoint]
 every = {every}
 select = {select}
-"#
+{metric}"#
         )
     }
 }

@@ -60,6 +60,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         precision: String::new(),
         batch_size: BATCH_SIZE,
         selects: "",
+        metric: "",
     };
     let ending =
         ending.timed(Work { d_model, n_layers, n_tokens: (size / patch).pow(2) as f64 + 1. });

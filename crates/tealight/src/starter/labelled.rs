@@ -13,6 +13,10 @@ use super::{UserData, about, beginning, quoted};
 use crate::terminal::output::log;
 
 const BATCH_SIZE: u64 = 32;
+/// What selects the best checkpoint of a fine-tuning. Of MiniLM on 8,000 texts, the one of the least loss was right on .92
+/// of other texts in one run of two, and the last one on .95 in both.
+const BY_ACCURACY: &str =
+    "metric = \"accuracy\" # the loss rises, by too sure mistakes, while more texts are right\n";
 /// How a new model reads a text.
 const READ_OUT: &str =
     "read_out = \"mean\"               # or \"cls\": the first token, added by the tokenizer\n";
@@ -60,10 +64,12 @@ pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
     }
     let task = task(&found, data, base.seq_len(seq_len(&found)), &more);
     let n_tokens = n_tokens(found.bytes, found.n, base.seq_len(seq_len(&found)));
-    let ending = Ending {
-        stopping: stopping(&found),
-        ..base.ending(found.n as f64, epochs, "texts", n_tokens)
-    };
+    let stopping = stopping(&found);
+    let has_classes = objective(&found) == Objective::Classes;
+    // Early stopping has a metric of its own.
+    let metric = if has_classes && stopping.is_empty() { BY_ACCURACY } else { "" };
+    let ending =
+        Ending { stopping, metric, ..base.ending(found.n as f64, epochs, "texts", n_tokens) };
     Ok([base.beginning(&title(&found), &allow), task, ending.text()].concat())
 }
 

@@ -102,6 +102,7 @@ fn text(objective: Objective, data: &UserData<'_>) -> Result<String> {
         precision: String::new(),
         batch_size: BATCH_SIZE as u64,
         selects: BY_HEART,
+        metric: "",
     };
     let tables = [
         beginning(&title(objective, &found)),

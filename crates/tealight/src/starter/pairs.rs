@@ -34,6 +34,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         precision: String::new(),
         batch_size: BATCH_SIZE,
         selects: "",
+        metric: "",
     };
     let model = model(d_model, n_layers, n_heads);
     Ok([beginning(&title), task(&found, &data.path), model, ending.text()].concat())

@@ -41,6 +41,7 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         precision: String::new(),
         batch_size: BATCH_SIZE,
         selects: BY_HEART,
+        metric: "",
     };
     let tables =
         [beginning(&title), task(window, n, &data.path), model(d_model, n_layers), ending.text()];
