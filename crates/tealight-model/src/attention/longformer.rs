@@ -216,8 +216,8 @@ fn windows(
     heads.reshape((batch, n_blocks * window, n_heads, width))?.narrow(1, 0, len)
 }
 
-/// Of the keys of each block, 1 where a key is not read: there is none, it is padding, or it is one of the global keys,
-/// which are at the end. `(batch, n_blocks, 3 · window + n_global)`, in order.
+/// The padding mask of the keys that each block gathers, `(batch, n_blocks, 3 · window + n_global)` in order: 1 hides a key,
+/// because it lies outside of the sequence, is padding, or comes again among the global keys at the end.
 fn unread(
     batch: usize,
     [len, window]: [usize; 2],
@@ -244,8 +244,8 @@ fn unread(
     Ok(flags)
 }
 
-/// Of the queries of a block and its keys: −∞ where they are further than `window` positions apart. The global keys, at
-/// the end, are read by all. `(window, 3 · window + n_global)`, in order.
+/// The attention mask of a block, `(window, 3 · window + n_global)` in order: −∞ hides a key that is further than `window`
+/// positions from the query. All queries read the global keys, which are at the end.
 fn band(window: usize, n_global: usize) -> Vec<f32> {
     let n_keys = 3 * window + n_global;
     let all = (0..window).flat_map(|i| (0..n_keys).map(move |at| (i + window, at)));

@@ -24,7 +24,7 @@ pub(super) struct Ending {
     pub(super) steps: u64,
     /// The comment behind `steps`, or an empty text.
     pub(super) passes: String,
-    /// About how long the steps take, or an empty text.
+    /// The line of about how long the steps take, a comment, or an empty text.
     pub(super) time: String,
     /// The line of the number format, or an empty text.
     pub(super) precision: String,
@@ -75,23 +75,18 @@ impl Ending {
         let precision = bf16.map_or_else(String::new, |name| {
             format!("precision = \"bf16\" # of products, which this processor computes faster by {name}; or \"f32\"\n")
         });
-        Self { time: machine.time(seconds), precision, ..self }
+        Self { time: format!("# {}\n", machine.time(seconds)), precision, ..self }
     }
 
     /// The tables, after an empty line.
     pub(super) fn text(&self) -> String {
-        let Self { adamw, warmup_steps, steps, precision, batch_size, training, stopping, .. } =
-            self;
-        let metric = self.metric;
+        let Self { adamw, warmup_steps, steps, batch_size, training, stopping, .. } = self;
+        let Self { time, precision, metric, .. } = self;
         let (ratio, meaning) = self.final_lr_ratio;
         let final_lr_ratio = commented(ratio, meaning);
         let commented_steps = commented(&steps.to_string(), &self.passes);
         let select = commented("\"best\"", self.selects);
         let every = tenth(*steps);
-        let time = match &*self.time {
-            "" => String::new(),
-            time => format!("# {time}\n"),
-        };
         format!(
             r#"
 [optimizer]
