@@ -12,6 +12,7 @@ pub mod panics;
 pub(crate) mod paraphrases;
 mod permutation;
 pub(crate) mod progress;
+pub mod shown;
 mod split;
 pub mod survey;
 pub mod table;

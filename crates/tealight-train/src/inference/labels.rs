@@ -8,6 +8,7 @@ use tealight_model::hf::{Classification, ProblemType};
 use tealight_model::models::read_out::ReadOut;
 use tealight_model::names;
 
+use crate::data::shown::on_one_line;
 use crate::error::{Error, Result};
 use crate::storage::files::{read_json, to_json};
 
@@ -123,7 +124,7 @@ impl Labels {
     /// threshold: a number, or a class other than the second of two.
     pub(crate) fn checked(self, file: &Path) -> Result<Self> {
         for (name, &threshold) in &self.thresholds {
-            let shown = name.escape_debug();
+            let shown = on_one_line(name);
             let rule = if !self.names.contains(name) {
                 format!("`thresholds` has \"{shown}\", which is no label")
             } else if !(0. ..=1.).contains(&threshold) {

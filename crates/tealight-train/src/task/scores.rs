@@ -17,6 +17,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::data::shown::on_one_line;
+
 /// How often a label is right: true positives, false positives, false negatives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
@@ -184,7 +186,7 @@ impl Frequencies {
         metrics: &BTreeMap<String, f64>,
         names: &[String],
     ) -> Option<String> {
-        let majority = names.get(self.majority()).map_or("", String::as_str).escape_debug();
+        let majority = on_one_line(names.get(self.majority()).map_or("", String::as_str));
         let name = format!("always answering \"{majority}\"");
         no_better(metrics, &name, &self.scores_of_majority(), &["accuracy", "balanced_accuracy"])
     }

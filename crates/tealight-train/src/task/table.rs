@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::data::shown::on_one_line;
+
 /// A heading and rows of cells; the first column is aligned left, the others right.
 #[derive(Debug)]
 pub struct Table {
@@ -9,17 +11,23 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table with a column for each cell of `heading`.
+    /// An empty table with a column for each cell of `heading`. Control characters in a cell, here and in rows, are shown
+    /// as escapes, so that no name looks like another row.
     pub fn new<S: Into<String>>(heading: impl IntoIterator<Item = S>) -> Self {
-        Self { rows: vec![heading.into_iter().map(Into::into).collect()] }
+        Self {
+            rows: vec![
+                heading.into_iter().map(|cell| on_one_line(&cell.into()).into_owned()).collect(),
+            ],
+        }
     }
 
-    /// Adds a row. Control characters in a cell are shown as escapes, so that no name looks like another row.
+    /// Adds a row.
     ///
     /// # Panics
     /// If there is not a cell for each column.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells: Vec<String> = cells.into_iter().map(on_one_line).collect();
+        let cells: Vec<String> =
+            cells.into_iter().map(|cell| on_one_line(&cell).into_owned()).collect();
         assert_eq!(cells.len(), self.rows[0].len(), "invariant: a row has a cell for each column");
         self.rows.push(cells);
     }
@@ -44,18 +52,6 @@ impl Table {
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max();
         (0..self.rows[0].len()).map(|column| width(column).unwrap_or(0).max(least)).collect()
     }
-}
-
-/// `cell` with each control character as an escape, such as `\n`.
-fn on_one_line(cell: String) -> String {
-    if !cell.contains(char::is_control) {
-        return cell;
-    }
-    let mut line = String::with_capacity(cell.len() + 8);
-    for c in cell.chars() {
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
-    }
-    line
 }
 
 /// The cells of a row, padded to `widths`: the first aligned left, the others right.

@@ -11,6 +11,7 @@
 
 use serde_json::json;
 
+use crate::data::shown::on_one_line;
 use crate::error::{Error, Result};
 use crate::task::report::Report;
 use crate::task::scores::Counts;
@@ -94,7 +95,7 @@ pub(super) fn tuned(aim: Aim, labels: &[OfLabel<'_>], report: &mut Report) -> Ve
     for (label, texts) in labels {
         let found = aim.threshold(texts);
         if found.is_none() {
-            missing.push(format!("\"{}\"", label.escape_debug()));
+            missing.push(format!("\"{}\"", on_one_line(label)));
         }
         let threshold = found.unwrap_or(0.5);
         let tuned = counts(texts, threshold);

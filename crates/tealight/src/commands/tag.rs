@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Result, bail};
 use serde_json::json;
+use tealight_train::data::shown::on_one_line;
 use tealight_train::data::tags::{Content, Sentence, Wanted, read};
 use tealight_train::inference::tagger::{Answer, Input, Span, Strategy, Tagging, WordTag};
 use tealight_train::pipelines::Pipeline;
@@ -112,7 +113,7 @@ fn as_text(answers: &[Answer]) -> String {
         }
         let place = |span: &Span| format!("{}-{}", span.start, span.end);
         let shown =
-            |span: &Span| [&span.word, &span.label].map(|text| text.escape_debug().to_string());
+            |span: &Span| [&span.word, &span.label].map(|text| on_one_line(text).into_owned());
         let widths = answer.spans.iter().fold([0; 3], |widths, span| {
             let [word, label] = shown(span).map(|text| text.chars().count());
             let lens = [word, label, place(span).len()];

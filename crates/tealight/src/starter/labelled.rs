@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use tealight_model::names::Named as _;
+use tealight_train::data::shown::on_one_line;
 use tealight_train::data::survey::{Labelled, Target, labelled};
 use tealight_train::inference::labels::Objective;
 
@@ -21,6 +22,11 @@ const BY_ACCURACY: &str =
 const READ_OUT: &str =
     "read_out = \"mean\"               # or \"cls\": the first token, added by the tokenizer\n";
 
+/// A new model learns few texts by heart unless it reads another part of each every time. Accuracy on other texts without
+/// this line, at 0.4 and at 0.6 (two seeds): .745, .811, .840 from 1,000 subjective or objective sentences; .647, .671, .688
+/// from 3,000 sentences of reviews; .459, .522, .507 from 2,000 passages of ten authors.
+const TOKEN_DROPOUT: &str = "token_dropout = 0.5             # each time that a text is trained on, another half of its tokens is missing\n";
+
 /// The configuration of a classifier of the texts in `data`.
 pub(super) fn text(data: &UserData<'_>) -> Result<String> {
     let found = survey(data)?;
@@ -35,7 +41,10 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         n_layers,
         n_tokens: n_tokens(found.bytes, n, seq_len(&found)),
     });
-    let task = task(&found, data, seq_len(&found), READ_OUT);
+    // The label of a pair can hang on one word that only one of the two has.
+    let is_of_any_part = found.text_pair.is_none() && objective(&found) != Objective::Regression;
+    let token_dropout = if is_of_any_part { TOKEN_DROPOUT } else { "" };
+    let task = task(&found, data, seq_len(&found), &format!("{READ_OUT}{token_dropout}"));
     let tables = [
         beginning(&title(&found)),
         task,
@@ -81,7 +90,7 @@ fn survey(data: &UserData<'_>) -> Result<Labelled> {
         bail!(
             "`{}`: all texts have the label \"{}\" in the column `{label}`, and there is nothing to tell apart",
             data.file.display(),
-            only.escape_debug()
+            on_one_line(only)
         );
     }
     let learnt = objective(&found).name();

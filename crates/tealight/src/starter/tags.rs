@@ -1,6 +1,7 @@
 //! Taggers of a user's sentences.
 
 use anyhow::{Result, bail};
+use tealight_train::data::shown::on_one_line;
 use tealight_train::data::survey::{Tagged, tags};
 use tealight_train::data::tags::scheme::Scheme;
 
@@ -77,7 +78,7 @@ fn title(found: &Tagged) -> String {
     let more = if found.types.len() > 5 { ", …" } else { "" };
     format!(
         "A model that tags the words of a sentence ({}{more}), from {} sentences.",
-        types.join(", ").escape_debug(),
+        on_one_line(&types.join(", ")),
         about(found.n as f64)
     )
 }

@@ -73,6 +73,39 @@ fn a_classifier_is_trained_evaluated_and_resumed_like_any_other_run() -> Result 
     folder.assert_same(["runs/texts", "runs/halves"], &files)
 }
 
+/// Evaluations read whole texts, and a resumed run leaves out the tokens that it would have left out.
+#[test]
+fn tokens_are_left_out_in_training_alone_and_the_same_after_a_kill() -> Result {
+    let folder = folder()?;
+    let rate = ["--set", "task.token_dropout=0.4"];
+    let train = |name: &str, more: &[&str]| {
+        folder.succeed(&[&["train", "texts.toml", "-q", "--name", name], more].concat())
+    };
+    train("whole", &rate)?;
+    train("halves", &[&rate[..], &["--stop-after", "13"]].concat())?;
+    train("halves", &[&rate[..], &["--resume"]].concat())?;
+    let model = "checkpoints/step-000030/model.safetensors";
+    folder.assert_same(["runs/whole", "runs/halves"], &[model, "report.json"])?;
+    train("all_tokens", &[])?;
+    let of = |run: &str| fs::read(folder.path(&format!("runs/{run}/{model}")));
+    assert_ne!(of("whole")?, of("all_tokens")?);
+    // A model that has not learnt yet scores the texts alike, whatever training leaves out.
+    let rest = ["--steps", "1", "--set", "optimizer.lr=1e-12"];
+    train("first", &[&rate[..], &rest].concat())?;
+    train("second", &rest)?;
+    let [first, second] = ["first", "second"].map(|run| {
+        folder.read_json(&format!("runs/{run}/report.json")).map(|it| it["nll"].as_f64())
+    });
+    let difference = first?.zip(second?).map(|(first, second)| (first - second).abs());
+    assert!(difference.is_some_and(|difference| difference < 1e-6), "{difference:?}");
+    for rate in ["1", "-0.1", "nan"] {
+        let set = format!("task.token_dropout={rate}");
+        let parts = ["`task.token_dropout` = ", "must be at least 0 and less than 1"];
+        folder.refuse(&["train", "texts.toml", "--set", &set], &parts)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn a_run_classifies_without_its_data() -> Result {
     let folder = trained()?;
@@ -477,6 +510,7 @@ fn a_model_that_is_no_better_than_the_majority_is_named() -> Result {
 
     // A linear model learns from the texts to train on, and so is not scored on these.
     assert!(stdout.contains("linear, TF-IDF (53 texts)"), "{stdout}");
+    assert!(stdout.contains("\nthe linear model is better: "), "{stdout}");
     assert!(report["linear_macro_f1"].is_number(), "{report}");
     let on_all = folder.json(&["evaluate", "runs/texts", "--data", "mails.csv", "--json"])?;
     assert!(on_all["majority_nll"].is_number() && on_all["linear_nll"].is_null(), "{on_all}");
@@ -493,7 +527,9 @@ fn easy(folder: &Folder) -> Result<serde_json::Value> {
     let row = |n: usize| format!("{} {n},{}\n", ["aaa", "zzz"][n % 2], ["first", "last"][n % 2]);
     folder.write("easy.csv", format!("text,label\n{}", (0..40).map(row).collect::<String>()))?;
     let data = "task.data={path='easy.csv',validation=0.3,split='stratified'}";
-    folder.succeed(&["train", "texts.toml", "-q", "--name", "easy", "--set", data])?;
+    let trained =
+        folder.succeed(&["train", "texts.toml", "-q", "--name", "easy", "--set", data])?;
+    assert!(!trained.stdout.contains("linear model is better"), "{}", trained.stdout);
     folder.json(&["evaluate", "runs/easy", "--json"])
 }
 

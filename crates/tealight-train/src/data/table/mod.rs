@@ -23,6 +23,7 @@ pub(crate) use unused::{Unused, listed};
 
 use super::compressed::{self, Compression};
 use super::text::corpus::Origin;
+use crate::data::shown::on_one_line;
 use crate::error::{Error, Result};
 
 /// The formats of files. The first that has the ending of a file and accepts its text reads it.
@@ -175,9 +176,7 @@ impl Cell<'_> {
     pub(crate) fn number(self, field: &str, needs: &str) -> Result<f64, String> {
         let (number, shown) = match self {
             Self::Json(value) => (value.as_f64(), value.to_string()),
-            Self::Written(cell) => {
-                (cell.trim().parse().ok(), format!("\"{}\"", cell.escape_debug()))
-            }
+            Self::Written(cell) => (cell.trim().parse().ok(), format!("\"{}\"", on_one_line(cell))),
         };
         // It is computed with in f32.
         let rule = match number {
@@ -267,7 +266,7 @@ impl Table {
 
 fn missing(what: &str, name: &str, known: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     let known: Vec<String> =
-        known.into_iter().map(|known| format!("`{}`", known.as_ref().escape_debug())).collect();
+        known.into_iter().map(|known| format!("`{}`", on_one_line(known.as_ref()))).collect();
     format!("there is no {what} `{name}` among {}", known.join(", "))
 }
 

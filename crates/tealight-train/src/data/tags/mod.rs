@@ -15,6 +15,7 @@ use std::path::Path;
 
 use super::table::ending;
 use super::text::corpus::Origin;
+use crate::data::shown::on_one_line;
 use crate::error::{Error, Result};
 use scheme::{Entity, Scheme, is_bare};
 
@@ -162,7 +163,7 @@ pub fn read(
         let bare = tags.iter().flatten().filter(|tag| scheme != Scheme::None && is_bare(tag));
         let bare: Vec<_> = bare.collect();
         if let Some(first) = bare.first() {
-            let first = first.escape_debug();
+            let first = on_one_line(first);
             notes.push(format!("tags without a prefix, such as \"{first}\": {}", bare.len()));
         }
         Some(scheme)

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::scheme::Entity;
 use super::{Content, Sentence, Wanted};
+use crate::data::shown::on_one_line;
 use crate::data::table::{Cell, Cells, Table};
 use crate::error::{Error, Result};
 
@@ -125,7 +126,7 @@ fn entity(value: &Value, n_chars: usize) -> Result<Entity, String> {
     if start >= end || end > n_chars {
         return Err(format!(
             "the entity \"{}\" is at {start} to {end}, and the text has {n_chars} characters",
-            label.escape_debug()
+            on_one_line(label)
         ));
     }
     if label.trim().is_empty() {
@@ -141,7 +142,7 @@ fn in_order(mut entities: Vec<Entity>) -> Result<Vec<Entity>, String> {
         None => Ok(entities),
         Some(two) => {
             let [one, other] = [&two[0], &two[1]].map(|one| {
-                format!("\"{}\" at {} to {}", one.label.escape_debug(), one.start, one.end)
+                format!("\"{}\" at {} to {}", on_one_line(&one.label), one.start, one.end)
             });
             Err(format!("the entities {one} and {other} overlap"))
         }

@@ -17,6 +17,8 @@ use std::collections::BTreeSet;
 
 use tealight_model::names;
 
+use crate::data::shown::on_one_line;
+
 /// The tag of a word outside of all entities.
 pub const OUTSIDE: &str = "O";
 
@@ -192,10 +194,7 @@ impl Scheme {
         let read: Vec<Tag<'_>> = read.chain([END]).collect();
         let is_known = |tag: &Tag<'_>| tag.prefix == 'O' || self.prefixes().contains(&tag.prefix);
         if let Some(at) = read.iter().position(|tag| !is_known(tag)) {
-            return Err(format!(
-                "\"{}\" is no tag of the scheme",
-                tags[at].as_ref().escape_debug()
-            ));
+            return Err(format!("\"{}\" is no tag of the scheme", on_one_line(tags[at].as_ref())));
         }
         let (mut entities, mut at) = (Vec::new(), 0);
         while at < tags.len() {

@@ -10,6 +10,7 @@ use tealight_model::models::causal_lm::CausalLm as Model;
 use tealight_ops::rng::{Purpose, Stream};
 
 use super::CausalLm;
+use crate::data::shown::on_one_line;
 use crate::data::text::tokenizer::Specials;
 use crate::error::Result;
 use crate::inference::continuation::{Continuer, Settings, Vocabulary};
@@ -76,7 +77,7 @@ pub(super) fn shown(prompt: &str, sample: &str) -> Option<String> {
     let after = if prompt.is_empty() {
         String::new()
     } else {
-        format!(" after `{}`, the beginning of that text", prompt.escape_debug())
+        format!(" after `{}`, the beginning of that text", on_one_line(prompt))
     };
     let sample = sample.trim_end();
     Some(format!(

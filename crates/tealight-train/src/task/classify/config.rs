@@ -48,6 +48,9 @@ settings! {
         /// Probability mass that the loss spreads over all classes, or over both values of a label (Szegedy et al.
         /// 2016).
         pub label_smoothing: f64 = 0.,
+        /// The share of the tokens of a text that training leaves out, drawn anew each time that it reads the text (word
+        /// dropout; Iyyer et al. 2015). It helps where there are few texts, and the label is that of the whole text.
+        pub token_dropout: f64 = 0.,
         /// `[task.loss]`: the loss of classes in training.
         pub loss: LossConfig = LossConfig::CrossEntropy,
         /// How much each class counts in the loss; of several labels, how much the texts count that have the label.
@@ -133,6 +136,9 @@ impl TaskSettings for Config {
         at_most("task.seq_len", seq_len as u64, MAX_SEQ_LEN)?;
         at_most("task.n_token_types", n_token_types as u64, MAX_SEQ_LEN)?;
         check_label_smoothing(label_smoothing)?;
+        let is_valid = |share| (0. ..1.).contains(&share);
+        let rule = "must be at least 0 and less than 1";
+        check("task.token_dropout", self.token_dropout, is_valid, rule)?;
         self.check_labels()?;
         self.class_weights.validate(self.objective)?;
         self.loss.validate(self.objective, label_smoothing)?;

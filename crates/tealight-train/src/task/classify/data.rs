@@ -11,6 +11,7 @@ use super::linear::Texts;
 use super::remarks::{counted, counts, remarks};
 use crate::data::DataFile;
 use crate::data::fingerprint::fnv_1a;
+use crate::data::shown::on_one_line;
 use crate::data::table::listed;
 use crate::error::{Error, Result};
 use crate::inference::labels::{Labels, Objective};
@@ -251,7 +252,7 @@ fn check_labels(labels: &Labels, examples: &[Example], unknown: &str) -> Result<
     Err(first.origin.error(format!(
         "{unknown} \"{label}\"; unknown labels: {}; known ones: {}",
         counted(&others),
-        listed(labels.names().iter().map(|name| format!("\"{}\"", name.escape_debug())))
+        listed(labels.names().iter().map(|name| format!("\"{}\"", on_one_line(name))))
     )))
 }
 

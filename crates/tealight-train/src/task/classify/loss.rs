@@ -16,6 +16,7 @@ use tealight_model::names::Named as _;
 use tealight_ops::softmax::log_softmax;
 
 use crate::checks::check;
+use crate::data::shown::on_one_line;
 use crate::error::{Error, Result};
 use crate::inference::labels::{Labels, Objective};
 use crate::settings::settings;
@@ -155,7 +156,7 @@ impl ClassWeights {
                     "`{WEIGHTS}.weights` is a list of {}, and there are {} labels: {}",
                     weights.len(),
                     trained.len(),
-                    labels.names().join(", ").escape_debug()
+                    on_one_line(&labels.names().join(", "))
                 );
                 return Err(Error::config([WEIGHTS], message));
             }

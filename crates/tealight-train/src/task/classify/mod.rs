@@ -19,6 +19,7 @@ mod remarks;
 mod report;
 mod split;
 mod texts;
+mod token_dropout;
 
 use std::collections::BTreeMap;
 
@@ -38,6 +39,7 @@ pub use loss::{ClassWeights, EffectiveConfig, FocalConfig, ListedConfig, LossCon
 pub use split::SplitBy;
 pub use texts::{BrokenRows, TableTexts, texts};
 
+use crate::data::shown::on_one_line;
 use crate::data::text::tokenizer::Specials;
 use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
@@ -54,6 +56,7 @@ use crate::task::{
     Evaluated, Imitation, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
 };
 use data::{Data, Item, Target};
+use token_dropout::TokenDropout;
 
 /// The task: texts as token ids, with their targets.
 #[derive(Debug)]
@@ -66,6 +69,7 @@ pub struct Classify {
     frequencies: Frequencies,
     /// By label; `None` if all texts count as much.
     class_weights: Option<Vec<f32>>,
+    token_dropout: Option<TokenDropout>,
     /// Rows of the token embedding.
     vocab_size: usize,
     batch_size: usize,
@@ -109,6 +113,7 @@ impl TaskKind for Config {
         }
         let class_weights =
             self.class_weights.by_label(&data.labels, &frequencies.trained, data.train.len())?;
+        let token_dropout = TokenDropout::new(self.token_dropout, seed);
         let (config, device) = (self.clone(), device.clone());
         Ok(Classify {
             config,
@@ -116,6 +121,7 @@ impl TaskKind for Config {
             order,
             frequencies,
             class_weights,
+            token_dropout,
             vocab_size,
             batch_size,
             required_len,
@@ -239,7 +245,13 @@ impl Task for Classify {
             Split::Train => {
                 let first = index * self.batch_size as u64;
                 let places = self.order.examples(first, self.batch_size);
-                let items: Vec<Item> = places.into_iter().map(|at| train[at].clone()).collect();
+                let mut items: Vec<Item> = places.into_iter().map(|at| train[at].clone()).collect();
+                if let Some(dropout) = self.token_dropout {
+                    let tokenizer = &self.data.encoder.tokenizer;
+                    for (example, item) in (first..).zip(&mut items) {
+                        dropout.apply(&mut item.tokens, |id| tokenizer.is_special(id), example);
+                    }
+                }
                 let batch = self.batch_of(&items)?;
                 match (&self.config.loss, &self.class_weights) {
                     (LossConfig::Focal(FocalConfig { gamma }), weights) => {
@@ -357,7 +369,7 @@ impl RegisteredTask for Classify {
         let weights = of_training.map(|weights| {
             let labels = self.labels().names().iter().zip(weights);
             let labels =
-                labels.map(|(label, weight)| format!("\"{}\" {weight:.4}", label.escape_debug()));
+                labels.map(|(label, weight)| format!("\"{}\" {weight:.4}", on_one_line(label)));
             format!("class weights: {}", labels.collect::<Vec<_>>().join(", "))
         });
         self.data.remarks.iter().cloned().chain(weights).collect()

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::file::Example;
 use super::split::normalised;
+use crate::data::shown::on_one_line;
 use crate::data::table::listed;
 use crate::inference::text_classifier::Text;
 use crate::task::table::thousands;
@@ -48,7 +49,7 @@ fn labels(counts: &BTreeMap<&str, u64>) -> Option<String> {
 pub(super) fn counted(counts: &BTreeMap<&str, u64>) -> String {
     let mut by_count: Vec<_> = counts.iter().collect();
     by_count.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
-    let one = |(label, n): (&&str, &u64)| format!("\"{}\" {}", label.escape_debug(), thousands(*n));
+    let one = |(label, n): (&&str, &u64)| format!("\"{}\" {}", on_one_line(label), thousands(*n));
     listed(by_count.into_iter().map(one))
 }
 
@@ -60,7 +61,7 @@ fn near_labels(counts: &BTreeMap<&str, u64>) -> Option<String> {
         same.entry(words.join(" ").to_lowercase()).or_default().push(label);
     }
     let near = same.into_values().filter(|labels| labels.len() > 1).flatten();
-    let near: Vec<_> = near.map(|label| format!("\"{}\"", label.escape_debug())).collect();
+    let near: Vec<_> = near.map(|label| format!("\"{}\"", on_one_line(label))).collect();
     if near.is_empty() {
         return None;
     }
@@ -113,7 +114,7 @@ fn contradicting(texts: &ByText<'_>) -> Option<String> {
     Some(format!(
         "{} {texts} {have} unlike labels{BY_LETTERS}, such as \"{}\" in {places}",
         thousands(n as u64),
-        shown.escape_debug(),
+        on_one_line(&shown),
     ))
 }
 

@@ -99,7 +99,7 @@ fn add_tests(report: &mut Report, task: &DrawnTask, model: &Forecaster) -> Resul
             beside.insert(name.clone(), Value::Object(scores.collect()));
         }
         object.insert("references".to_owned(), Value::Object(beside));
-        let mut row = vec![name.escape_debug().to_string(), test.seq_len().to_string()];
+        let mut row = vec![name.clone(), test.seq_len().to_string()];
         let score = |metric: &str| own.iter().find(|(name, _)| *name == metric).map(|one| one.1);
         row.extend(columns.iter().map(|(metric, _)| cell(score(metric))));
         names = references.iter().map(|one| one.name.clone()).collect();

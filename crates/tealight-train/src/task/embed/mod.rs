@@ -41,6 +41,7 @@ pub use model::Model;
 pub use pairs::{Pair, pairs};
 pub use source::{DataConfig, Duplicates, Generated};
 
+use crate::data::shown::on_one_line;
 use crate::data::{DataFile, ShuffledOrder, Split};
 use crate::error::{Error, Result};
 use crate::inference::batches::Batching;
@@ -176,7 +177,7 @@ fn order(
         return Ok((Order::Apart(order), (n > n_rows).then_some(note)));
     }
     let shared = match data.texts.iter().find(|text| text.source == key) {
-        Some(text) => format!("the text \"{}\"", shortened(&text.plain)),
+        Some(text) => format!("the text \"{}\"", on_one_line(&shortened(&text.plain))),
         None => "a group".to_owned(),
     };
     let rows = format!(
@@ -199,7 +200,7 @@ fn order(
 /// The first characters of a text.
 fn shortened(text: &str) -> String {
     const MAX: usize = 60;
-    let shown: String = text.chars().take(MAX).flat_map(char::escape_debug).collect();
+    let shown: String = text.chars().take(MAX).collect();
     if text.chars().count() > MAX { format!("{shown}…") } else { shown }
 }
 

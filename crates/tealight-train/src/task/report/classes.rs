@@ -4,7 +4,7 @@ use std::iter::once;
 
 use serde_json::{Value, json};
 
-use super::{Report, escaped};
+use super::Report;
 use crate::error::Result;
 use crate::inference::likeliest;
 use crate::task::scores::Counts;
@@ -132,7 +132,7 @@ impl Report {
 
 /// A row for each class, a column for each prediction.
 fn confusion_table(class: &str, names: &[String], confusion: &[Vec<u64>]) -> Table {
-    let names = names.iter().map(|name| escaped(name));
+    let names = names.iter().cloned();
     let mut table = Table::new(once(format!("{class} ╲ predicted")).chain(names.clone()));
     for (name, row) in names.zip(confusion) {
         table.row(once(name).chain(row.iter().map(|&n| thousands(n))));

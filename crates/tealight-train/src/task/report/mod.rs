@@ -28,6 +28,7 @@ use serde_json::{Map, Value, json};
 
 pub use reference::{Predictor, ReferenceScore};
 
+use crate::data::shown::on_one_line;
 use crate::inference::decision::Decision;
 use crate::task::illustration::Illustration;
 use crate::task::table::{Table, thousands};
@@ -132,7 +133,7 @@ impl Report {
     /// Adds the report on other data, those of the file `test`, which neither trained the model nor chose the checkpoint:
     /// below all else, and in JSON as `test`.
     pub fn add_test(&mut self, test: &str, other: Self) {
-        self.section(&format!("test data, {}:\n\n{other}", escaped(test)));
+        self.section(&format!("test data, {}:\n\n{other}", on_one_line(test)));
         let mut values = other.values;
         values.insert("data".to_owned(), json!(test));
         self.value("test", values);
@@ -212,17 +213,12 @@ impl fmt::Display for Report {
 /// The value of `key` in a cell of a list. What is not finite is null in JSON.
 fn cell(key: &str, value: &Value) -> String {
     match (key, value) {
-        ("text", Value::String(text)) => escaped(&text.chars().take(MAX_TEXT).collect::<String>()),
-        (_, Value::String(text)) => escaped(text),
+        ("text", Value::String(text)) => text.chars().take(MAX_TEXT).collect(),
+        (_, Value::String(text)) => text.clone(),
         (_, Value::Number(number)) => match number.as_u64() {
             Some(whole) => thousands(whole),
             None => format!("{:.4}", number.as_f64().unwrap_or(f64::NAN)),
         },
         _ => f64::NAN.to_string(),
     }
-}
-
-/// A name or a text in a cell: control characters of a user's data must not reach the terminal.
-fn escaped(text: &str) -> String {
-    text.escape_debug().to_string()
 }

@@ -139,9 +139,7 @@ fn add_mistakes(task: &Rerank, scores: &[f64], report: &mut Report) {
     if is_of_pairs(task) {
         return;
     }
-    let shown = |text: &str| -> String {
-        text.chars().take(MAX_TEXT).flat_map(char::escape_debug).collect()
-    };
+    let shown = |text: &str| text.chars().take(MAX_TEXT).collect::<String>();
     let (mut mistakes, mut rest) = (Vec::<(usize, Value)>::new(), scores);
     for list in &task.data.held_out {
         let (own, others) = rest.split_at(list.passages.len());

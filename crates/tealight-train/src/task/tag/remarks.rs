@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::data::shown::on_one_line;
 use crate::data::tags::scheme::{Entity, Scheme};
 use crate::data::tags::{Content, Sentence};
 use crate::task::table::thousands;
@@ -38,7 +39,7 @@ pub(super) fn remarks(splits: [Split<'_>; 2]) -> Vec<String> {
     by_count.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     let listed: Vec<_> = by_count
         .iter()
-        .map(|(label, n)| format!("\"{}\" {}", label.escape_debug(), thousands(*n)))
+        .map(|(label, n)| format!("\"{}\" {}", on_one_line(label), thousands(*n)))
         .collect();
     let what = if scheme == Some(Scheme::None) { "tags" } else { "entities" };
     let counts = (!listed.is_empty()).then(|| format!("{what}: {}", listed.join(", ")));

@@ -192,12 +192,12 @@ fn add_confusion(data: &Data, predicted: &[Vec<String>], report: &mut Report) {
     if types.len() > MAX_TYPES || types.is_empty() {
         return;
     }
-    let escaped = |text: &&str| text.escape_debug().to_string();
-    let heading = ["type ╲ predicted".to_owned()].into_iter().chain(columns.iter().map(escaped));
+    let heading =
+        ["type ╲ predicted".to_owned()].into_iter().chain(columns.iter().map(ToString::to_string));
     let mut shown = Table::new(heading);
     for row in &rows {
         let cells = columns.iter().map(|column| thousands(count(row, column)));
-        shown.row([escaped(row)].into_iter().chain(cells));
+        shown.row([row.to_string()].into_iter().chain(cells));
     }
     report.section(&shown);
 }

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use tealight_ops::cross_entropy::IGNORE_INDEX;
 
 use super::config::{Config, SubWords};
+use crate::data::shown::on_one_line;
 use crate::data::tags::scheme::{Entity, Scheme, type_of};
 use crate::data::tags::{Content, Sentence};
 use crate::data::text::tokenizer::{Frame, Tokenizer};
@@ -165,8 +166,8 @@ pub(super) fn check_types(
             let shown: Vec<_> = labels.names().iter().map(|name| format!("\"{name}\"")).collect();
             return Err(sentence.origin.error(format!(
                 "the word \"{}\" has the tag \"{}\", whose type the model does not have: its tags are {}",
-                one.words[at].escape_debug(),
-                one.tags[at].escape_debug(),
+                on_one_line(&one.words[at]),
+                on_one_line(&one.tags[at]),
                 shown.join(", ")
             )));
         }
@@ -182,7 +183,7 @@ pub(super) fn without_loss(train: &[Encoded], classes: &BTreeMap<&str, u32>) -> 
     let n = thousands(unknown.len() as u64);
     Some(format!(
         "words with a tag that `task.labels` does not have, such as \"{}\": {n}. They have no loss",
-        first.escape_debug()
+        on_one_line(first)
     ))
 }
 

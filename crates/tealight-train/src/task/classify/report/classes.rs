@@ -1,5 +1,7 @@
 //! The scores of a model that gives each held-out text one class.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 use tealight_model::models::classifier::Classifier;
 
@@ -56,6 +58,7 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
 
     let mut report = Report::new(&COLUMNS);
     report.model(of_model);
+    let mut better = None;
     report.row(Predictor::Majority, "majority", task.frequencies.scores_of_majority());
     if let Some(texts) = &task.data.texts {
         let class_of = |at: usize| task.data.train[at].target.class();
@@ -65,6 +68,7 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
         let [n, of] = [linear.n_texts, task.data.train.len()].map(|n| thousands(n as u64));
         let drawn = if n == of { n } else { format!("{n} of {of}") };
         let name = format!("linear, TF-IDF ({drawn} texts)");
+        better = linear_is_better(&report.metrics, &of_linear);
         report.row(Predictor::Linear, name, of_linear);
         report.value("linear_texts", linear.n_texts);
     }
@@ -87,7 +91,20 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
         format!("over {n} texts{held_out}; standard error of the accuracy {error:.4}");
     let remark = task.remark(&report.metrics);
     report.add_remark(remark);
+    report.footnote.extend(better);
     Ok(report)
+}
+
+/// A line for the user below the footnote, if the linear model has the higher accuracy and the higher macro F1.
+fn linear_is_better(
+    of_model: &BTreeMap<String, f64>,
+    of_linear: &[(&'static str, f64)],
+) -> Option<String> {
+    let mut compared = of_linear.iter().filter(|(name, _)| ["accuracy", "macro_f1"].contains(name));
+    let is_better = compared.all(|(name, score)| *score > of_model[*name]);
+    let line = "\nthe linear model is better: a transformer learns more from so few texts if it starts from a trained model \
+                (`tealight init classify --data FILE --from MODEL`)";
+    is_better.then(|| line.to_owned())
 }
 
 /// The confusion matrix of the held-out texts, given the probabilities of the classes of each, and all metrics.
