@@ -9,8 +9,8 @@ DATA is a folder with subjectivity.jsonl, sentence_polarity.jsonl and movie_revi
 books/*.txt (one author each), images/mnist_*.gz (IDX), images/cifar10_jpeg.tar.gz, ner/wnut17_{train,test}.conll,
 sts/sick_{train,test}.jsonl and tinyshakespeare.txt. Each training has one thread, and as many run as there are cores.
 A line of JSON per training; in the end a table: the score of init's file, the best of the search, and their ratio.
-All trainings have one seed, and the search takes the best score on the test data, which favours it. A setting counts if
-it takes at most twice the time of init's file.
+All trainings have one seed, and the search takes the best score on the test data, which favours it. A setting that takes
+more than twice the time of init's file is stopped and does not count.
 """
 
 import argparse
@@ -34,7 +34,7 @@ WIDTHS = {"model.d_model": [32, 64, 128], "model.n_layers": [1, 2, 4]}
 # Settings that are factors of init's have names here; the others are values.
 FACTORS = {"optimizer.lr", "training.steps", "task.tokenizer.vocab_size"}
 OF_TEXTS = {**OF_ALL, **WIDTHS, "model.dropout": [0, 0.1, 0.3], "optimizer.weight_decay": [0.01, 0.1, 0.5],
-            "task.tokenizer.vocab_size": [0.25, 0.5, 1, 2]}
+            "task.tokenizer.vocab_size": [0.25, 0.5, 1, 2], "task.token_dropout": [0, 0.3, 0.5, 0.7]}
 OF_PICTURES = {**OF_ALL, **WIDTHS, "model.patches.size": [4, 7, 8], "optimizer.weight_decay": [0.01, 0.05, 0.3],
                "model.dropout": [0, 0.1]}
 OF_LANGUAGE = {**OF_ALL, "model.d_model": [64, 128, 192], "model.n_layers": [2, 4, 6]}
@@ -176,14 +176,17 @@ def settings_of(config, varied, rng):
     return chosen
 
 
-def train(binary, folder, name, test, settings, metric):
-    """The score of a training on the test data, and its seconds; no score if it is refused."""
+def train(binary, folder, name, test, settings, metric, limit):
+    """The score of a training on the test data, and its seconds; no score if it is refused or takes more than `limit` s."""
     environment = {**os.environ, "RAYON_NUM_THREADS": "1"}
     command = [binary, "train", "config.toml", "--name", name, "-q"]
     for key, chosen in settings.items():
         command += ["--set", f"{key}={chosen}"]
     start = time.monotonic()
-    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    try:
+        run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return None, f"took more than {limit:.0f} s", limit
     seconds = time.monotonic() - start
     if run.returncode:
         return None, run.stderr.strip().splitlines()[0], seconds
@@ -226,16 +229,21 @@ def main():
             config = tomllib.loads((folder / "config.toml").read_text())
             rng = random.Random(11)
             tried = [{}] + [settings_of(config, varied, rng) for _ in range(args.settings)]
-            futures = [pool.submit(one, name, i, folder, f"r{i}_{os.getpid()}", test, settings, metric)
-                       for i, settings in enumerate(tried)]
-            rows[name] = (metric, lower, futures)
+
+            def submit(i, limit):
+                run = f"r{i}_{os.getpid()}"
+                return pool.submit(one, name, i, folder, run, test, tried[i], metric, limit)
+
+            first = submit(0, None)
+            limit = 2 * first.result()[1]
+            rows[name] = (metric, lower, [first] + [submit(i, limit) for i in range(1, len(tried))])
         print(f"{'data':22} {'metric':9} {'init':>7} {'s':>6} {'best':>7} {'s':>6} {'ratio':>6}")
         for name, (metric, lower, futures) in rows.items():
             (score, seconds), *others = [future.result() for future in futures]
             if score is None:
                 print(f"{name:22} the file of init was refused", flush=True)
                 continue
-            scored = [(s, t) for s, t in others if s is not None and t <= 2 * seconds]
+            scored = [(s, t) for s, t in others if s is not None]
             best, took = (min if lower else max)(scored, default=(score, seconds))
             ratio = best / score if lower else score / best
             print(f"{name:22} {metric:9} {score:7.4f} {seconds:6.0f} {best:7.4f} {took:6.0f} {ratio:6.3f}", flush=True)

@@ -91,6 +91,13 @@ macro_rules! tasks {
                 }
             }
 
+            /// The share of a file that is held out for a test of the trained model, and the file.
+            pub fn test_share(&self) -> Option<(&Path, f64)> {
+                match self {
+                    $(Self::$variant(settings) => settings.test_share()),+
+                }
+            }
+
             /// Replaces the data by those in `data`, which a trained model is tested on: [`TaskContext::test`].
             ///
             /// # Errors
@@ -162,6 +169,11 @@ pub trait TaskSettings: fmt::Debug {
 
     /// Replaces the data by those in `data`.
     fn test_on(&mut self, data: &Path) -> Result<()>;
+
+    /// The share of a file that is held out for a test of the trained model, and the file.
+    fn test_share(&self) -> Option<(&Path, f64)> {
+        None
+    }
 
     /// The outputs of the last layer that the loss depends on; `None`: all.
     fn outputs(&self) -> Option<Outputs> {

@@ -34,8 +34,9 @@ pub(crate) struct LoadedConfig {
     pub(crate) test: Option<PathBuf>,
 }
 
-/// What an error in the test data of a run begins with.
+/// What an error in the test data of a run begins with: in a file of their own, or in a share.
 pub(crate) const TEST_DATA: &str = "`training.test_data`";
+pub(crate) const TEST_SHARE: &str = "`task.data.test`";
 
 /// The setting of the warm-up.
 const WARM_UP: &str = "schedule.warmup_steps";
@@ -153,13 +154,23 @@ impl LoadedConfig {
         Self::new(model.fill_in(source)?, None)
     }
 
-    /// This configuration with the test data of the run (`training.test_data`) in place of all others; `None` if it has none.
+    /// This configuration with the test data of the run (`training.test_data`, or the share `task.data.test`) in place of
+    /// all others; `None` if it has none.
     pub(crate) fn on_test_data(&self) -> Result<Option<Self>> {
-        let Some(data) = &self.config.training.test_data else { return Ok(None) };
         let (source, config) = (self.source.clone(), self.config.clone());
         let mut tested =
             Self { source, config, origin: Origin::File, init_model: None, test: None };
-        tested.test_on(data, &TextColumns::default()).context(TEST_DATA)?;
+        match (&self.config.training.test_data, self.config.task.test_share()) {
+            (None, None) => return Ok(None),
+            (Some(data), None) => {
+                tested.test_on(data, &TextColumns::default()).context(TEST_DATA)?;
+            }
+            (None, Some((path, _))) => tested.test = Some(path.to_owned()),
+            (Some(data), Some((_, share))) => bail!(
+                "{TEST_DATA} = \"{}\" and {TEST_SHARE} = {share} are two tests: leave out one of them",
+                data.display()
+            ),
+        }
         Ok(Some(tested))
     }
 

@@ -1,4 +1,4 @@
-//! The test data of a run (`training.test_data`).
+//! The test data of a run: a file (`training.test_data`), or a share of that of the training data (`task.data.test`).
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use tealight_train::storage::tensors::NamedTensors;
 use tealight_train::task::RegisteredTask as _;
 use tealight_train::task::report::Report;
 
-use super::config::{LoadedConfig, TEST_DATA};
+use super::config::{LoadedConfig, TEST_DATA, TEST_SHARE};
 use super::load::task_of;
 
 /// Reads the test data of a run that is about to begin, or goes on with other ones, so that a mistake in them is told before
@@ -26,11 +26,11 @@ pub(crate) fn check(
 ) -> Result<()> {
     let Some(tested) = loaded.on_test_data()? else { return Ok(()) };
     let canonical = |path: &Path| path.canonicalize().ok();
-    let test = tested.test.as_deref().and_then(canonical);
-    if let Some(same) = data.iter().find(|file| test.is_some() && canonical(&file.path) == test) {
+    let file = loaded.config.training.test_data.as_deref().and_then(canonical);
+    if let Some(same) = data.iter().find(|other| file.is_some() && canonical(&other.path) == file) {
         bail!("{TEST_DATA} is the file of `{}`, which training reads", same.key);
     }
-    task_of(&tested, device, Some(run)).map(drop).context(TEST_DATA)
+    task_of(&tested, device, Some(run)).map(drop).context(setting(loaded))
 }
 
 /// Adds the scores of a model with these `weights` on the test data of the run to its `report`.
@@ -44,10 +44,20 @@ pub(crate) fn add_scores(
     // Test data are scored with the calibrated probabilities, as `classify` would give them.
     let mut weights = weights.clone();
     report.decision.iter().try_for_each(|decision| decision.fold(&mut weights).map(drop))?;
-    let other = scores(&tested, run, &weights, device).context(TEST_DATA)?;
+    let other = scores(&tested, run, &weights, device).context(setting(loaded))?;
     let name = tested.test.as_deref().and_then(Path::file_name).unwrap_or_default();
-    report.add_test(&name.to_string_lossy(), other);
+    let name = name.to_string_lossy();
+    let name = match loaded.config.task.test_share() {
+        Some((_, share)) => format!("a share of {share} of {name}"),
+        None => name.into_owned(),
+    };
+    report.add_test(&name, other);
     Ok(())
+}
+
+/// The setting that names the test data.
+fn setting(loaded: &LoadedConfig) -> &'static str {
+    if loaded.config.task.test_share().is_some() { TEST_SHARE } else { TEST_DATA }
 }
 
 /// The scores of a model with these `weights` on the data that `tested` names.

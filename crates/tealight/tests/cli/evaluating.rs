@@ -194,6 +194,37 @@ fn test_data_of_a_run_are_scored_beside_those_that_are_held_out() -> Result {
     Ok(())
 }
 
+/// A share of one file is scored as a test file is.
+#[test]
+fn a_share_of_the_texts_is_for_a_test() -> Result {
+    let folder = crate::classifying::folder()?;
+    let with = ["train", "texts.toml", "--set"];
+    let rest = [
+        "task.data={path='texts.jsonl',validation=0.2,split='stratified',test=0.25}",
+        "--name",
+        "with",
+    ];
+    let trained = folder.succeed(&[&with[..], &rest].concat())?;
+    assert!(trained.stdout.contains("test data, a share of 0.25 of texts.jsonl:"), "{trained:?}");
+    assert_eq!(folder.succeed(&["evaluate", "runs/with"])?.stdout, trained.stdout);
+    let report = folder.read_json("runs/with/report.json")?;
+    // Of 40 texts 10 are for the test, and a fifth of the others is held out.
+    assert_eq!((&report["test"]["n_texts"], &report["n_texts"]), (&json!(10), &json!(6)));
+    // All of the file is scored where it is asked for.
+    let all = folder.json(&["evaluate", "runs/with", "--data", "texts.jsonl", "--json"])?;
+    assert_eq!(all["n_texts"], 40);
+    folder.write("other.csv", "text,label\naa 1,first\nzz 2,last\n")?;
+    let two = ["--set", "training.test_data=other.csv"];
+    let parts = ["`training.test_data` = ", "`task.data.test` = 0.25 are two tests"];
+    folder.refuse(&[&with[..], &["task.data.test=0.25"], &two].concat(), &parts)?;
+    for (share, rule) in [("0.99999", "leaves"), ("-1", "leaves"), ("nan", "leaves")] {
+        let set = format!("task.data.test={share}");
+        let parts = ["`task.data.test` = ", rule, "to train on"];
+        folder.refuse(&["train", "texts.toml", "--set", &set], &parts)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn weather_and_continued_texts_are_scored_on_other_data() -> Result {
     let folder = Folder::trained()?;

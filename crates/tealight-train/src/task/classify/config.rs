@@ -84,6 +84,9 @@ settings! {
         pub validation: f64 = 0.1,
         /// Which texts that share consists of.
         pub split: SplitBy = SplitBy::Hashed,
+        /// The share of the texts of `path` that is held out for a test, and is in neither of the other two: the report of
+        /// the run has the scores on them. `validation` is a share of the rest.
+        pub test: f64 = 0.,
         /// A file of texts for validation, instead of a share.
         pub validation_path: Option<PathBuf> = None,
         /// Leave out rows that are no text with its label, and tell which, instead of ending with an error.
@@ -177,9 +180,13 @@ impl TaskSettings for Config {
         self.tokenizer.absolute_paths()
     }
 
+    fn test_share(&self) -> Option<(&Path, f64)> {
+        (self.data.test > 0.).then_some((&self.data.path, self.data.test))
+    }
+
     fn test_on(&mut self, data: &Path) -> Result<()> {
         data.clone_into(&mut self.data.path);
-        self.data.validation_path = None;
+        (self.data.validation_path, self.data.test) = (None, 0.);
         absolute_path(&mut self.data.path)?;
         let Some(all) = column_names(data) else { return Ok(()) };
         // Another file may name its columns in another way. Those that it has stay.

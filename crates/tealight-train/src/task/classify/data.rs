@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rayon::prelude::*;
+use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, DataConfig, PATH};
 use super::file::{Example, Examples, Label, read};
@@ -21,6 +22,7 @@ use crate::task::table::thousands;
 use crate::task::text::{kept_or_trained, tokenizer_file};
 
 const VALIDATION: &str = "task.data.validation";
+const TEST: &str = "task.data.test";
 const VALIDATION_PATH: &str = "task.data.validation_path";
 
 /// What the model should predict for a text.
@@ -68,6 +70,7 @@ impl Data {
         let DataConfig { path, validation_path, .. } = &config.data;
         let Examples { all, mut notes } = read(PATH, path, config.wanted())?;
         let mut files = vec![data_file(PATH, path, &all)];
+        let [all, _] = without_test(&config.data, all, seed)?;
         let [train, validation] = match validation_path {
             Some(other) => {
                 must_differ(path, other)?;
@@ -93,12 +96,23 @@ impl Data {
         Ok(Self { remarks: notes, texts, ..data })
     }
 
-    /// Reads the file of the training texts to test a trained model on: all of them are held out. Its labels and its
-    /// tokenizer are those in `kept` or in the settings.
-    pub(super) fn to_test(config: &Config, seq_len: usize, kept: Option<&Path>) -> Result<Self> {
+    /// Reads the file of the training texts to test a trained model on: all of them are held out, or those of the share
+    /// that is for a test. Its labels and its tokenizer are those in `kept` or in the settings.
+    pub(super) fn to_test(
+        config: &Config,
+        seq_len: usize,
+        seed: u64,
+        kept: Option<&Path>,
+    ) -> Result<Self> {
         let path = &config.data.path;
         let Examples { all, mut notes } = read(PATH, path, config.wanted())?;
         let files = vec![data_file(PATH, path, &all)];
+        let all = if config.data.test > 0. {
+            let [_, test] = without_test(&config.data, all, seed)?;
+            test
+        } else {
+            all
+        };
         let labels = match (kept, &config.labels) {
             (Some(run), None) => Labels::read(run)?,
             _ => labels(config, &all)?,
@@ -216,9 +230,29 @@ fn data_file(key: &str, path: &Path, examples: &[Example]) -> DataFile {
 }
 
 /// Splits by `task.data.split`.
+/// The texts of no test, and those of the share that is for one.
+fn without_test(data: &DataConfig, examples: Vec<Example>, seed: u64) -> Result<[Vec<Example>; 2]> {
+    if data.test == 0. {
+        return Ok([examples, Vec::new()]);
+    }
+    let (share, n) = (data.test, examples.len());
+    let stream = Stream::new(seed, Purpose::Data).fork_name("classify").fork_name("test");
+    let (others, test) = data.split.split(examples, share, stream);
+    if others.is_empty() || test.is_empty() {
+        let message = format!(
+            "`{TEST}` = {share} leaves {} of {n} texts to train on and {} for a test",
+            others.len(),
+            test.len()
+        );
+        return Err(Error::config([TEST], message));
+    }
+    Ok([others, test])
+}
+
 fn split(data: &DataConfig, examples: Vec<Example>, seed: u64) -> Result<[Vec<Example>; 2]> {
     let (share, n) = (data.validation, examples.len());
-    let (train, validation) = data.split.split(examples, share, seed);
+    let stream = Stream::new(seed, Purpose::Data).fork_name("classify");
+    let (train, validation) = data.split.split(examples, share, stream);
     if train.is_empty() || validation.is_empty() {
         let message = format!(
             "`{VALIDATION}` = {share} leaves {} of {n} texts to train on and {} for validation",
@@ -283,6 +317,7 @@ fn item(example: &Example, classes: &BTreeMap<&str, u32>, encoder: &Encoder) -> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::split::SplitBy;
     use super::*;
     use crate::data::text::tokenizer::{CharConfig, FileConfig, TokenizerConfig};
 
@@ -318,6 +353,26 @@ mod tests {
         assert!((5..60).contains(&validation.len()), "{}", validation.len());
         assert!(validation.iter().all(|held| train.iter().all(|item| item.tokens != held.tokens)));
         assert_eq!(labels.names(), ["bad", "good"]);
+    }
+
+    /// Texts of no other part are in the test, and the parts together are the file.
+    #[test]
+    fn a_share_for_a_test_is_in_no_other_part() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("texts.csv");
+        std::fs::write(&path, format!("text,label\n{}", many())).unwrap();
+        let mut config = Config { tokenizer: TokenizerConfig::Byte, ..Config::default() };
+        (config.data.path, config.data.test) = (path, 0.25);
+        for split in [SplitBy::Hashed, SplitBy::Stratified] {
+            config.data.split = split;
+            let Data { train, validation, .. } = Data::new(&config, 128, 17, None).unwrap();
+            let test = Data::to_test(&config, 128, 17, None).unwrap().validation;
+            assert!((30..70).contains(&test.len()), "{}", test.len());
+            assert_eq!(train.len() + validation.len() + test.len(), 200);
+            let others = train.iter().chain(&validation);
+            assert!(others.clone().all(|one| test.iter().all(|held| one.tokens != held.tokens)));
+            assert!(validation.len() > 5, "{}", validation.len());
+        }
     }
 
     #[test]

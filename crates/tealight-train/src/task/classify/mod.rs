@@ -93,7 +93,7 @@ impl TaskKind for Config {
         let required_len = model.required_len();
         let seq_len = longest(self, required_len);
         let data = if test.is_some() {
-            Data::to_test(self, seq_len, kept)?
+            Data::to_test(self, seq_len, seed, kept)?
         } else {
             Data::new(self, seq_len, seed, kept)?
         };

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use tealight_model::names;
-use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::rng::Stream;
 
 use super::file::{Example, Label};
 use crate::inference::text_classifier::Text;
@@ -34,9 +34,8 @@ impl SplitBy {
         self,
         examples: Vec<Example>,
         share: f64,
-        seed: u64,
+        stream: Stream,
     ) -> (Vec<Example>, Vec<Example>) {
-        let stream = Stream::new(seed, Purpose::Data).fork_name("classify");
         let held_out: Vec<bool> = match self {
             Self::Hashed => examples.iter().map(|one| hash(stream, &one.text) < share).collect(),
             Self::Stratified => stratified(&examples, share, stream),
@@ -131,6 +130,10 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    fn stream(seed: u64) -> Stream {
+        Stream::new(seed, tealight_ops::rng::Purpose::Data).fork_name("classify")
+    }
     use crate::data::text::corpus::Origin;
 
     fn examples(rows: impl IntoIterator<Item = (String, Label)>) -> Vec<Example> {
@@ -163,14 +166,14 @@ mod tests {
     #[test]
     fn every_class_of_two_texts_is_trained_on_and_held_out() {
         for seed in 0..50 {
-            let (train, validation) = SplitBy::Stratified.split(rare(), 0.1, seed);
+            let (train, validation) = SplitBy::Stratified.split(rare(), 0.1, stream(seed));
             for (name, n) in [("two", 1), ("three", 1), ("one", 0), ("many", 20)] {
                 assert_eq!(count(&validation, name), n, "{name}, seed {seed}");
             }
             assert_eq!(train.len() + validation.len(), 201);
             assert!(train.is_sorted_by_key(|one| one.origin.line), "the order of the file");
         }
-        let lost = |seed| count(&SplitBy::Hashed.split(rare(), 0.1, seed).1, "two") == 0;
+        let lost = |seed| count(&SplitBy::Hashed.split(rare(), 0.1, stream(seed)).1, "two") == 0;
         assert!((0..50).any(lost), "what stratification is for");
     }
 
@@ -184,7 +187,7 @@ mod tests {
         let rows = (0..90).map(|n| (text(n), class(if n % 7 == 0 { "a" } else { "b" })));
         let rows = examples(rows);
         for seed in 0..20 {
-            let (train, validation) = SplitBy::Stratified.split(rows.clone(), 0.3, seed);
+            let (train, validation) = SplitBy::Stratified.split(rows.clone(), 0.3, stream(seed));
             let keys = |part: &[Example]| -> BTreeSet<Text> {
                 part.iter().map(|one| normalised(&one.text)).collect()
             };
@@ -194,7 +197,7 @@ mod tests {
         // Texts without a letter are told apart.
         let marks = [("!", "a"), ("?", "a"), (":-)", "b"), (":-(", "b")];
         let marks = examples(marks.map(|(text, name)| (text.to_owned(), class(name))));
-        let (train, validation) = SplitBy::Stratified.split(marks, 0.5, 1);
+        let (train, validation) = SplitBy::Stratified.split(marks, 0.5, stream(1));
         assert_eq!((train.len(), validation.len()), (2, 2));
     }
 
@@ -215,7 +218,7 @@ mod tests {
             _ => false,
         };
         for seed in 0..20 {
-            let (train, validation) = SplitBy::Stratified.split(rows.clone(), 0.2, seed);
+            let (train, validation) = SplitBy::Stratified.split(rows.clone(), 0.2, stream(seed));
             for (name, n) in [("x", 9..=14), ("y", 6..=9), ("rare", 1..=1)] {
                 let held_out = validation.iter().filter(|one| has(one, name)).count();
                 assert!(n.contains(&held_out), "{name} {held_out}, seed {seed}");
@@ -223,7 +226,7 @@ mod tests {
             }
         }
         let numbers = examples((0..40).map(|n| (format!("text {n}"), Label::Number(f64::from(n)))));
-        assert_eq!(SplitBy::Stratified.split(numbers, 0.25, 3).1.len(), 10);
+        assert_eq!(SplitBy::Stratified.split(numbers, 0.25, stream(3)).1.len(), 10);
     }
 
     /// Two texts have the label `rare`; each has a label of its own with another text, which is held out or not.
@@ -236,7 +239,7 @@ mod tests {
         let many = (0..20).map(|n| (format!("text {n}"), of(&["many"])));
         for seed in 0..50 {
             let rows = examples(few.iter().cloned().chain(many.clone()));
-            let (train, _) = SplitBy::Stratified.split(rows, 0.5, seed);
+            let (train, _) = SplitBy::Stratified.split(rows, 0.5, stream(seed));
             for name in ["a", "b", "rare", "many"] {
                 let has = |one: &Example| one.label.names().iter().any(|label| label == name);
                 assert!(train.iter().any(has), "{name}, seed {seed}");
@@ -247,7 +250,7 @@ mod tests {
     /// Runs that exist are resumed with the texts that they were trained on.
     #[test]
     fn what_a_hash_holds_out_has_never_changed() {
-        let (_, validation) = SplitBy::Hashed.split(rare(), 0.05, 17);
+        let (_, validation) = SplitBy::Hashed.split(rare(), 0.05, stream(17));
         let lines: Vec<u64> = validation.iter().map(|one| one.origin.line).collect();
         assert_eq!(lines, [22, 36, 138, 140, 154, 162, 191, 199]);
     }
