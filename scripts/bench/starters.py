@@ -34,7 +34,7 @@ WIDTHS = {"model.d_model": [32, 64, 128], "model.n_layers": [1, 2, 4]}
 # Settings that are factors of init's have names here; the others are values.
 FACTORS = {"optimizer.lr", "training.steps", "task.tokenizer.vocab_size"}
 OF_TEXTS = {**OF_ALL, **WIDTHS, "model.dropout": [0, 0.1, 0.3], "optimizer.weight_decay": [0.01, 0.1, 0.5],
-            "task.tokenizer.vocab_size": [0.25, 0.5, 1, 2], "task.token_dropout": [0, 0.3, 0.5, 0.7]}
+            "task.tokenizer.vocab_size": [0.25, 0.5, 1, 2], "task.token_dropout": [0, 0.3, 0.5, 0.7], "checkpoint.select": ["best", "latest"]}
 OF_PICTURES = {**OF_ALL, **WIDTHS, "model.patches.size": [4, 7, 8], "optimizer.weight_decay": [0.01, 0.05, 0.3],
                "model.dropout": [0, 0.1]}
 OF_LANGUAGE = {**OF_ALL, "model.d_model": [64, 128, 192], "model.n_layers": [2, 4, 6]}

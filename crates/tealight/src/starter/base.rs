@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use tealight_train::inference::labels::Labels;
 use tealight_train::trained::TrainedModel;
 
-use super::ending::{BY_HEART, Ending, TO_ZERO};
+use super::ending::{BEST_OF_FEW, Ending, TO_ZERO};
 use super::machine::{Machine, Work};
 use super::{about, beginning, quoted, tenth};
 
@@ -115,10 +115,13 @@ impl Base {
         let steps = wanted.min(possible).round() as u64;
         let times = steps as f64 * BATCH_SIZE as f64 / n;
         let passes = if wanted <= possible {
-            format!("{epochs} times through about {} {called}, but 50 steps at least", about(n))
+            format!(
+                "{epochs} times the about {} {called} of the data, but 50 steps at least",
+                about(n)
+            )
         } else {
             format!(
-                "{times:.1} times through about {} {called}: more would take too long here",
+                "{times:.1} times the about {} {called} of the data: more would take too long here",
                 about(n)
             )
         };
@@ -131,13 +134,10 @@ impl Base {
             final_lr_ratio: TO_ZERO,
             steps,
             passes,
-            time: String::new(),
-            precision: String::new(),
             batch_size: BATCH_SIZE,
             training: "layer_lr_decay = 0.9            # lower layers, which are more general, change less\n",
-            stopping: "",
-            selects: BY_HEART,
-            metric: "",
+            select: BEST_OF_FEW,
+            ..Ending::default()
         };
         ending.timed(work)
     }

@@ -7,14 +7,18 @@ use super::{commented, tenth};
 
 /// Of a learning rate that decays to zero: `final_lr_ratio` and its comment.
 pub(super) const TO_ZERO: (&str, &str) = ("0.0", "the learning rate decays to zero");
-/// Why the best checkpoint of few data is selected.
-pub(super) const BY_HEART: &str = "small data are soon learnt by heart";
+/// What is selected where few data are trained on often.
+pub(super) const BEST_OF_FEW: (&str, &str) = ("\"best\"", "small data are soon learnt by heart");
+/// What is selected where a model does not learn its data by heart: of ten evaluations on a few hundred examples, the best
+/// is so by chance.
+pub(super) const LATEST: (&str, &str) =
+    ("\"latest\"", "the learning rate has decayed to zero by then");
 
 /// The least width of a model whose steps bf16 makes clearly faster.
 const WIDE: usize = 256;
 
 /// What differs between tasks in the tables of the optimizer, the schedule, the training and the checkpoints.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Ending {
     /// The settings of AdamW, a line each.
     pub(super) adamw: String,
@@ -33,10 +37,8 @@ pub(super) struct Ending {
     pub(super) training: &'static str,
     /// Further tables behind `[training]`.
     pub(super) stopping: &'static str,
-    /// The comment behind `checkpoint.select`, or an empty text.
-    pub(super) selects: &'static str,
-    /// The line of the metric that selects, or an empty text.
-    pub(super) metric: &'static str,
+    /// `checkpoint.select` with its comment.
+    pub(super) select: (&'static str, &'static str),
 }
 
 impl Ending {
@@ -52,17 +54,14 @@ impl Ending {
         let steps = (epochs * n as u64 / batch_size).max(100);
         Self {
             adamw: "lr = 2e-3\nweight_decay = 0.1".to_owned(),
-            training: "",
             stopping,
             warmup_steps: tenth(steps),
             final_lr_ratio: TO_ZERO,
             steps,
-            passes: format!("{epochs} times through the {noun}"),
-            time: String::new(),
-            precision: String::new(),
+            passes: format!("{epochs} times the {noun} of the data"),
             batch_size,
-            selects: BY_HEART,
-            metric: "",
+            select: BEST_OF_FEW,
+            ..Self::default()
         }
     }
 
@@ -81,11 +80,12 @@ impl Ending {
     /// The tables, after an empty line.
     pub(super) fn text(&self) -> String {
         let Self { adamw, warmup_steps, steps, batch_size, training, stopping, .. } = self;
-        let Self { time, precision, metric, .. } = self;
+        let Self { time, precision, .. } = self;
         let (ratio, meaning) = self.final_lr_ratio;
         let final_lr_ratio = commented(ratio, meaning);
         let commented_steps = commented(&steps.to_string(), &self.passes);
-        let select = commented("\"best\"", self.selects);
+        let (select, reason) = self.select;
+        let select = commented(select, reason);
         let every = tenth(*steps);
         format!(
             r#"
@@ -107,7 +107,7 @@ max_grad_norm = 1.0
 [checkpoint]
 every = {every}
 select = {select}
-{metric}"#
+"#
         )
     }
 }

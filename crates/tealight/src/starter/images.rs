@@ -50,17 +50,13 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
     let steps = (epochs * n / BATCH_SIZE as f64).clamp(2_000., 20_000.) as u64;
     let ending = Ending {
         adamw: format!("lr = {lr}\nweight_decay = 0.05"),
-        training: "",
-        stopping: "",
         warmup_steps: (steps / 20).max(1),
         final_lr_ratio: TO_ZERO,
         steps,
         passes: format!("{epochs} times through the pictures, within 2,000 to 20,000 steps"),
-        time: String::new(),
-        precision: String::new(),
         batch_size: BATCH_SIZE,
-        selects: "",
-        metric: "",
+        select: ("\"best\"", ""),
+        ..Ending::default()
     };
     let ending =
         ending.timed(Work { d_model, n_layers, n_tokens: (size / patch).pow(2) as f64 + 1. });

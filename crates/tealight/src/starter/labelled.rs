@@ -8,16 +8,12 @@ use tealight_train::inference::labels::Objective;
 
 use super::base::Base;
 use super::blocks::{MODERN_BERT, MODERN_BERT_HEAD, calibration, exported_as};
-use super::ending::Ending;
+use super::ending::{BEST_OF_FEW, Ending, LATEST};
 use super::machine::{Work, n_tokens};
 use super::{UserData, about, beginning, quoted};
 use crate::terminal::output::log;
 
 const BATCH_SIZE: u64 = 32;
-/// What selects the best checkpoint of a fine-tuning. Of MiniLM on 8,000 texts, the one of the least loss was right on .92
-/// of other texts in one run of two, and the last one on .95 in both.
-const BY_ACCURACY: &str =
-    "metric = \"accuracy\" # the loss rises, by too sure mistakes, while more texts are right\n";
 /// How a new model reads a text.
 const READ_OUT: &str =
     "read_out = \"mean\"               # or \"cls\": the first token, added by the tokenizer\n";
@@ -36,14 +32,16 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
         2_000..20_000 => (64, 2, 4, 12),
         _ => (128, 4, 4, 5),
     };
-    let ending = Ending::of_texts(epochs, n, "texts", BATCH_SIZE, stopping(&found)).timed(Work {
+    // The label of a pair can hang on one word that only one of the two has.
+    let is_of_any_part = found.text_pair.is_none() && objective(&found) != Objective::Regression;
+    let token_dropout = if is_of_any_part { TOKEN_DROPOUT } else { "" };
+    let select = if objective(&found) == Objective::Regression { BEST_OF_FEW } else { LATEST };
+    let ending = Ending { select, ..Ending::of_texts(epochs, n, "texts", BATCH_SIZE, "") };
+    let ending = ending.timed(Work {
         d_model,
         n_layers,
         n_tokens: n_tokens(found.bytes, n, seq_len(&found)),
     });
-    // The label of a pair can hang on one word that only one of the two has.
-    let is_of_any_part = found.text_pair.is_none() && objective(&found) != Objective::Regression;
-    let token_dropout = if is_of_any_part { TOKEN_DROPOUT } else { "" };
     let task = task(&found, data, seq_len(&found), &format!("{READ_OUT}{token_dropout}"));
     let tables = [
         beginning(&title(&found)),
@@ -73,12 +71,8 @@ pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
     }
     let task = task(&found, data, base.seq_len(seq_len(&found)), &more);
     let n_tokens = n_tokens(found.bytes, found.n, base.seq_len(seq_len(&found)));
-    let stopping = stopping(&found);
-    let has_classes = objective(&found) == Objective::Classes;
-    // Early stopping has a metric of its own.
-    let metric = if has_classes && stopping.is_empty() { BY_ACCURACY } else { "" };
     let ending =
-        Ending { stopping, metric, ..base.ending(found.n as f64, epochs, "texts", n_tokens) };
+        Ending { select: LATEST, ..base.ending(found.n as f64, epochs, "texts", n_tokens) };
     Ok([base.beginning(&title(&found), &allow), task, ending.text()].concat())
 }
 
@@ -93,6 +87,16 @@ fn survey(data: &UserData<'_>) -> Result<Labelled> {
             on_one_line(only)
         );
     }
+    // Texts of two columns, such as questions and answers, differ in almost each row.
+    if found.classes.len() > 2 && 2 * found.classes.len() > found.n {
+        bail!(
+            "`{}`: the column `{label}` has {} different labels in {} texts, so that most labels have one text: nothing can \
+             be learnt of them; `--label NAME` names another column",
+            data.file.display(),
+            found.classes.len(),
+            found.n
+        );
+    }
     let learnt = objective(&found).name();
     log(&format!("objective = \"{learnt}\", because the column `{label}` {because}"));
     Ok(found)
@@ -100,18 +104,6 @@ fn survey(data: &UserData<'_>) -> Result<Labelled> {
 
 /// From this ratio of the most frequent class to the rarest on, classes are weighted.
 const IMBALANCE: f64 = 4.;
-
-/// The table that selects the best checkpoint by the classes, where few texts are of the rarest.
-fn stopping(found: &Labelled) -> &'static str {
-    if found.imbalance < IMBALANCE {
-        return "";
-    }
-    "
-[training.early_stopping]
-metric = \"macro_f1\"             # chooses the best checkpoint: rare classes count as much as frequent ones
-patience = 5                    # training stops after 5 evaluations without improvement
-"
-}
 
 /// What is learnt from the column of labels.
 fn objective(found: &Labelled) -> Objective {
@@ -153,7 +145,11 @@ fn task(found: &Labelled, data: &UserData<'_>, seq_len: usize, more: &str) -> St
         .text_pair
         .as_ref()
         .map_or(String::new(), |pair| format!("text_pair = {}\n", quoted(pair)));
-    let validation = if n < 2_000 { 0.2 } else { 0.1 };
+    let validation = match n {
+        0..2_000 => 0.2,
+        2_000..5_000 => 0.1,
+        _ => 0.05,
+    };
     let weights = if found.imbalance < IMBALANCE {
         String::new()
     } else {

@@ -5,7 +5,7 @@ use tealight_train::data::survey::{Corpus, corpus};
 
 use super::base::Base;
 use super::blocks::{LLAMA, MODERN_BERT, exported_as};
-use super::ending::{BY_HEART, Ending};
+use super::ending::{BEST_OF_FEW, Ending};
 use super::machine::{Data, Machine, Size};
 use super::{UserData, about, beginning, quoted};
 
@@ -92,17 +92,12 @@ fn text(objective: Objective, data: &UserData<'_>) -> Result<String> {
     });
     let ending = Ending {
         adamw: "lr = 2e-3\nweight_decay = 0.1".to_owned(),
-        training: "",
-        stopping: "",
         warmup_steps: (size.steps / 20).max(1),
         final_lr_ratio: ("0.1", "the learning rate decays to a tenth"),
         steps: size.steps,
-        passes: String::new(),
-        time: String::new(),
-        precision: String::new(),
         batch_size: BATCH_SIZE as u64,
-        selects: BY_HEART,
-        metric: "",
+        select: BEST_OF_FEW,
+        ..Ending::default()
     };
     let tables = [
         beginning(&title(objective, &found)),

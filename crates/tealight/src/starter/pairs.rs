@@ -24,17 +24,13 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
     let steps = (epochs * n as u64 / BATCH_SIZE).max(200);
     let ending = Ending {
         adamw: "lr = 2e-3\nbeta2 = 0.98\nweight_decay = 0.1".to_owned(),
-        training: "",
-        stopping: "",
         warmup_steps: tenth(steps),
         final_lr_ratio: TO_ZERO,
         steps,
         passes: format!("{epochs} times through the pairs"),
-        time: String::new(),
-        precision: String::new(),
         batch_size: BATCH_SIZE,
-        selects: "",
-        metric: "",
+        select: ("\"best\"", ""),
+        ..Ending::default()
     };
     let model = model(d_model, n_layers, n_heads);
     Ok([beginning(&title), task(&found, &data.path), model, ending.text()].concat())

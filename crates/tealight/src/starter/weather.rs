@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use tealight_train::weather::read;
 
-use super::ending::{BY_HEART, Ending, TO_ZERO};
+use super::ending::{BEST_OF_FEW, Ending, TO_ZERO};
 use super::{UserData, about, beginning, tenth};
 
 const MAX_WINDOW: usize = 10;
@@ -31,17 +31,13 @@ pub(super) fn text(data: &UserData<'_>) -> Result<String> {
     let steps = (epochs * n as u64 / BATCH_SIZE).clamp(100, 20_000);
     let ending = Ending {
         adamw: "lr = 2e-3\nbeta2 = 0.98\nweight_decay = 0.1".to_owned(),
-        training: "",
-        stopping: "",
         warmup_steps: tenth(steps),
         final_lr_ratio: TO_ZERO,
         steps,
         passes: format!("{epochs} times through the examples, or 100 steps"),
-        time: String::new(),
-        precision: String::new(),
         batch_size: BATCH_SIZE,
-        selects: BY_HEART,
-        metric: "",
+        select: BEST_OF_FEW,
+        ..Ending::default()
     };
     let tables =
         [beginning(&title), task(window, n, &data.path), model(d_model, n_layers), ending.text()];

@@ -434,7 +434,7 @@ fn a_file_with_a_rare_class_is_trained_with_weights() -> Result {
     folder.write("mails.csv", format!("text,label\n{}", (0..80).map(row).collect::<String>()))?;
     folder.succeed(&["init", "classify", "--data", "mails.csv"])?;
     let config = folder.read("classify.toml")?;
-    for part in ["class_weights = \"balanced\"", "7 times the texts", "metric = \"macro_f1\""] {
+    for part in ["class_weights = \"balanced\"", "7 times the texts", "select = \"latest\""] {
         assert!(config.contains(part), "{config}");
     }
     let short = ["--steps", "4", "--set", "schedule.warmup_steps=1", "-q"];
@@ -520,6 +520,35 @@ fn a_model_that_is_no_better_than_the_majority_is_named() -> Result {
         (&false.into(), &1.0.into())
     );
     Ok(())
+}
+
+#[test]
+fn what_is_wrong_with_a_table_is_told_as_it_is() -> Result {
+    let folder = folder()?;
+    let train = |set: &'static str| ["train", "texts.toml", "--steps", "1", "--set", set];
+    folder.write("twice.csv", "text,text,label\na,b,first\n")?;
+    let parts = ["twice.csv`, line 1: 2 columns are called `text`"];
+    folder.refuse(&train("task.data.path=twice.csv"), &parts)?;
+    folder.write("empty.csv", "")?;
+    let parts = ["empty.csv`, line 1: there is no column `text`, nor any other"];
+    folder.refuse(&train("task.data.path=empty.csv"), &parts)?;
+    folder.write("long.csv", "text,label\na,first\nb,last,first\n")?;
+    let parts = ["long.csv`, line 3: too many cells: 3, and the heading has 2"];
+    folder.refuse(&train("task.data.path=long.csv"), &parts)?;
+    // Counted in the whole file, not in the part that is held out.
+    let parts =
+        ["`task.labels` does not list the label", "unknown labels: \"first\" 20, \"last\" 20"];
+    folder.refuse(&train("task.labels=['a','b']"), &parts)?;
+    folder.write("first.csv", "text,label\nqq,first\n")?;
+    let set = "task.data.validation_path=first.csv";
+    let told = folder.succeed(&train(set))?.stderr;
+    let missing = "labels of no text for validation, which no score is about: \"last\" 20";
+    assert!(told.contains(missing), "{told}");
+    let row = |n: usize| format!("What is {n}?,It is number {n}.\n");
+    folder
+        .write("faq.csv", format!("question,answer\n{}", (0..40).map(row).collect::<String>()))?;
+    let init = ["init", "classify", "--data", "faq.csv", "--text", "question", "--label", "answer"];
+    folder.refuse(&init, &["`answer` has 40 different labels in 40 texts", "`--label NAME`"])
 }
 
 /// The report of a run whose data are easy.
@@ -622,8 +651,7 @@ fn a_file_given_as_a_text_is_named_with_its_option() -> Result {
     let rule = "`x.csv` is a file: `--file x.csv` classifies the texts in it";
     folder.refuse(&["classify", "runs/texts", "x.csv"], &[rule])?;
     let classify = ["classify", "runs/texts", "--file", "x.csv"];
-    folder
-        .refuse(&classify, &["line 3: there are 1 columns", "`--skip-broken` leaves out such"])?;
+    folder.refuse(&classify, &["line 3: too few cells: 1", "`--skip-broken` leaves out such"])?;
     let kept = folder.succeed(&[&classify[..], &["--skip-broken", "-o", "out.csv"]].concat())?;
     assert!(kept.stderr.contains("2 broken rows are left out: line 3"), "{}", kept.stderr);
     let written = folder.read("out.csv")?;
@@ -797,8 +825,9 @@ fn labels_are_counted_and_doubtful_rows_are_named() -> Result {
     assert!(config.contains("\"Review\"") && config.contains("\"Verdict\""), "{config}");
     let log = folder.succeed(&["train", "classify.toml", "--dry-run"])?.stderr;
     assert!(log.contains(expected[0]), "{log}");
+    folder.write("turned.csv", format!("Verdict,Review\n{rows}"))?;
     let columns = ["--text", "Verdict", "--label", "Review", "-o", "turned.toml"];
-    folder.succeed(&[&["init", "classify", "--data", "rated.csv"], &columns[..]].concat())?;
+    folder.succeed(&[&["init", "classify", "--data", "turned.csv"], &columns[..]].concat())?;
     assert!(folder.read("turned.toml")?.contains("label = \"Review\""));
     let twice = ["--text", "Review", "--label", "Review", "-o", "a.toml"];
     folder.refuse(

@@ -217,9 +217,13 @@ fn a_share_of_the_texts_is_for_a_test() -> Result {
     let two = ["--set", "training.test_data=other.csv"];
     let parts = ["`training.test_data` = ", "`task.data.test` = 0.25 are two tests"];
     folder.refuse(&[&with[..], &["task.data.test=0.25"], &two].concat(), &parts)?;
-    for (share, rule) in [("0.99999", "leaves"), ("-1", "leaves"), ("nan", "leaves")] {
+    for (share, rule) in [
+        ("0.99999", "leaves 0 of 40 texts to train on"),
+        ("-1", "between 0 and 1"),
+        ("nan", "between 0 and 1"),
+    ] {
         let set = format!("task.data.test={share}");
-        let parts = ["`task.data.test` = ", rule, "to train on"];
+        let parts = ["`task.data.test` = ", rule];
         folder.refuse(&["train", "texts.toml", "--set", &set], &parts)?;
     }
     Ok(())

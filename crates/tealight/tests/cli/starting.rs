@@ -214,7 +214,7 @@ fn a_configuration_that_starts_from_a_model_trains_and_exports() -> Result {
         let config = folder.read(&file)?;
         assert!(!config.contains("[model") && !config.contains("[task.tokenizer"), "{config}");
         assert!(config.contains("layer_lr_decay"), "{config}");
-        assert_eq!(config.contains("\nmetric = \"accuracy\""), task == "classify", "{config}");
+        assert_eq!(config.contains("\nselect = \"latest\""), task == "classify", "{config}");
         let log = folder
             .succeed(&["train", &file, "--steps", "2", "--set", "schedule.warmup_steps=1"])?
             .stderr;

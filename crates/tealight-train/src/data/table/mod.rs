@@ -235,14 +235,20 @@ impl Table {
     }
 
     /// # Errors
-    /// If the columns are the same in all rows, and one of `names` is not among them.
+    /// If the columns are the same in all rows, and one of `names` is not among them, or is the name of two.
     pub(crate) fn check_heading<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<()> {
         let Some(heading) = self.heading() else { return Ok(()) };
-        let mut lacking =
-            names.into_iter().filter(|name| !heading.iter().any(|known| known == name));
-        lacking
-            .next()
-            .map_or(Ok(()), |name| Err(self.source.wrong(1, missing("column", name, heading))))
+        for name in names {
+            let rule = match heading.iter().filter(|known| *known == name).count() {
+                1 => continue,
+                0 => missing("column", name, heading),
+                n => format!(
+                    "{n} columns are called `{name}`, and it is not known which one is meant"
+                ),
+            };
+            return Err(self.source.wrong(1, rule));
+        }
+        Ok(())
     }
 
     /// The sign between the cells of a row; `None` of JSON.
@@ -267,6 +273,9 @@ impl Table {
 fn missing(what: &str, name: &str, known: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     let known: Vec<String> =
         known.into_iter().map(|known| format!("`{}`", on_one_line(known.as_ref()))).collect();
+    if known.is_empty() {
+        return format!("there is no {what} `{name}`, nor any other");
+    }
     format!("there is no {what} `{name}` among {}", known.join(", "))
 }
 
@@ -427,13 +436,13 @@ mod tests {
         let rule = "2 a quote opens here, and none ends its cell: all up to line 4 is in it";
         assert_eq!(rows("a.csv", closed).unwrap().0, [rule]);
         let joined = b"text,label\n\"a\nb\"\nc,d\n";
-        let rule = "2 there are 1 columns, and the heading has 2; quotes join it to line 3";
+        let rule = "2 too few cells: 1, and the heading has 2; quotes join it to line 3";
         assert_eq!(rows("a.csv", joined).unwrap().0, [rule, "4 c|d"]);
     }
 
     #[test]
     fn rows_that_are_none_are_told_and_a_list_that_ends_early_is_an_error() {
-        let rule = "3 there are 1 columns, and the heading has 2";
+        let rule = "3 too few cells: 1, and the heading has 2";
         assert_eq!(
             rows("a.csv", b"text,label\na,b\nc\nd,e\n").unwrap().0,
             ["2 a|b", rule, "4 d|e"]

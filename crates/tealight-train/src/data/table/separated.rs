@@ -156,7 +156,8 @@ fn unquoted(cell: &str) -> Cow<'_, str> {
 fn fault(error: &csv::Error) -> String {
     match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            format!("there are {len} columns, and the heading has {expected_len}")
+            let amount = if len < expected_len { "few" } else { "many" };
+            format!("too {amount} cells: {len}, and the heading has {expected_len}")
         }
         _ => error.to_string(),
     }

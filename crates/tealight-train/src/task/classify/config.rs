@@ -84,8 +84,8 @@ settings! {
         pub validation: f64 = 0.1,
         /// Which texts that share consists of.
         pub split: SplitBy = SplitBy::Hashed,
-        /// The share of the texts of `path` that is held out for a test, and is in neither of the other two: the report of
-        /// the run has the scores on them. `validation` is a share of the rest.
+        /// The share of the texts of `path` that is held out for a test: the report of the run has the scores on them, and
+        /// `validation` is a share of the rest.
         pub test: f64 = 0.,
         /// A file of texts for validation, instead of a share.
         pub validation_path: Option<PathBuf> = None,
@@ -162,14 +162,16 @@ impl TaskSettings for Config {
                 return Err(Error::config(["task.threshold", "task.objective"], message));
             }
         }
-        let DataConfig { validation, ref path, .. } = self.data;
+        let DataConfig { validation, test, ref path, .. } = self.data;
         given(
             PATH,
             path,
             "a table with texts and labels, such as a .csv, or a folder of class folders",
         )?;
         let is_share = |share| share > 0. && share < 1.;
-        check("task.data.validation", validation, is_share, "must be a share between 0 and 1")?;
+        let rule = "must be a share between 0 and 1";
+        check("task.data.validation", validation, is_share, rule)?;
+        check("task.data.test", test, |share| share == 0. || is_share(share), rule)?;
         self.tokenizer.validate()
     }
 

@@ -70,6 +70,9 @@ impl Data {
         let DataConfig { path, validation_path, .. } = &config.data;
         let Examples { all, mut notes } = read(PATH, path, config.wanted())?;
         let mut files = vec![data_file(PATH, path, &all)];
+        if config.labels.is_some() {
+            check_labels(&labels(config, &all)?, &all, NOT_LISTED)?;
+        }
         let [all, _] = without_test(&config.data, all, seed)?;
         let [train, validation] = match validation_path {
             Some(other) => {
@@ -86,7 +89,6 @@ impl Data {
         let labels = labels(config, &train)?;
         let unknown = if config.labels.is_some() { NOT_LISTED } else { NOT_TRAINED };
         check_labels(&labels, &validation, unknown)?;
-        check_labels(&labels, &train, unknown)?;
         notes.extend(remarks(&train, &validation));
         let learns_classes = config.objective == Objective::Classes;
         let texts = learns_classes.then(|| Texts::new(&train));

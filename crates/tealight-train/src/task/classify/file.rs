@@ -355,7 +355,7 @@ mod tests {
     fn a_mistake_in_csv_is_named_with_its_line() {
         for (text, line, rule) in [
             (&b"text,class\na,b\n"[..], 1, "there is no column `label` among `text`, `class`"),
-            (b"text,label\na,b\n\nc\n", 4, "there are 1 columns, and the heading has 2"),
+            (b"text,label\na,b\n\nc\n", 4, "too few cells: 1, and the heading has 2"),
             (b"text,label\na,b\n,b\n", 3, "the text is empty"),
             (b"text,label\na,b\n,\xff\n", 3, NOT_UTF_8),
         ] {
@@ -390,7 +390,7 @@ mod tests {
             read("task.data.path", &path, wanted)
         };
         let list = "line 3 (also 5): the text is empty; line 4: the label is empty; \
-                    line 6: there are 2 columns, and the heading has 4";
+                    line 6: too few cells: 2, and the heading has 4";
         let error = of(false).unwrap_err().to_string();
         let expected = format!(
             "`{}`, line 3: the text is empty; 4 of 6 rows are broken: {list}{ADVICE}",

@@ -24,6 +24,7 @@ pub(super) fn remarks(train: &[Example], validation: &[Example]) -> Vec<String> 
         near_labels(&counts),
         repeated(&texts),
         contradicting(&texts),
+        not_held_out(train, validation),
         in_both(train, validation),
     ]
     .into_iter()
@@ -38,6 +39,16 @@ pub(super) fn counts<'a>(examples: impl Iterator<Item = &'a Example>) -> BTreeMa
         *counts.entry(label.as_str()).or_default() += 1;
     }
     counts
+}
+
+/// The labels that are trained on, and that no text for validation has: no score tells how well they are learnt.
+fn not_held_out(train: &[Example], validation: &[Example]) -> Option<String> {
+    let mut missing = counts(train.iter());
+    let held_out = counts(validation.iter());
+    missing.retain(|label, _| !held_out.contains_key(label));
+    (!missing.is_empty() && !held_out.is_empty()).then(|| {
+        format!("labels of no text for validation, which no score is about: {}", counted(&missing))
+    })
 }
 
 /// `labels: "ham" 4,827, "spam" 747`
@@ -161,6 +172,7 @@ mod tests {
                 "the labels \"Pos\", \"pos\" differ only in case or spaces; each is learnt as a class of its own",
                 "2 texts occur more than once (by their letters and digits)",
                 "1 text has unlike labels (by their letters and digits), such as \"b\" in lines 3 and 5",
+                "labels of no text for validation, which no score is about: \"Pos\" 1",
                 "1 of 2 texts for validation are trained on, too (by their letters and digits): their scores are too good",
             ]
         );
