@@ -74,17 +74,17 @@ impl Data {
             check_labels(&labels(config, &all)?, &all, NOT_LISTED)?;
         }
         let [all, _] = without_test(&config.data, all, seed)?;
-        let [train, validation] = match validation_path {
-            Some(other) => {
-                must_differ(path, other)?;
-                let held_out = read(VALIDATION_PATH, other, config.wanted())?;
-                files.push(data_file(VALIDATION_PATH, other, &held_out.all));
-                let mut others = held_out.notes;
-                others.retain(|note| !notes.contains(note));
-                notes.extend(others);
-                [all, held_out.all]
-            }
-            None => split(&config.data, all, seed)?,
+        let [train, validation] = if let Some(other) = validation_path {
+            must_differ(path, other)?;
+            let held_out = read(VALIDATION_PATH, other, config.wanted())?;
+            files.push(data_file(VALIDATION_PATH, other, &held_out.all));
+            let mut others = held_out.notes;
+            others.retain(|note| !notes.contains(note));
+            notes.extend(others);
+            [all, held_out.all]
+        } else {
+            let share = (VALIDATION, config.data.validation);
+            config.data.split.held_out(all, share, "validation", stream(seed))?
         };
         let labels = labels(config, &train)?;
         let unknown = if config.labels.is_some() { NOT_LISTED } else { NOT_TRAINED };
@@ -231,39 +231,18 @@ fn data_file(key: &str, path: &Path, examples: &[Example]) -> DataFile {
     DataFile::new(key, path, fnv_1a(bytes))
 }
 
-/// Splits by `task.data.split`.
 /// The texts of no test, and those of the share that is for one.
 fn without_test(data: &DataConfig, examples: Vec<Example>, seed: u64) -> Result<[Vec<Example>; 2]> {
     if data.test == 0. {
         return Ok([examples, Vec::new()]);
     }
-    let (share, n) = (data.test, examples.len());
-    let stream = Stream::new(seed, Purpose::Data).fork_name("classify").fork_name("test");
-    let (others, test) = data.split.split(examples, share, stream);
-    if others.is_empty() || test.is_empty() {
-        let message = format!(
-            "`{TEST}` = {share} leaves {} of {n} texts to train on and {} for a test",
-            others.len(),
-            test.len()
-        );
-        return Err(Error::config([TEST], message));
-    }
-    Ok([others, test])
+    let stream = stream(seed).fork_name("test");
+    data.split.held_out(examples, (TEST, data.test), "a test", stream)
 }
 
-fn split(data: &DataConfig, examples: Vec<Example>, seed: u64) -> Result<[Vec<Example>; 2]> {
-    let (share, n) = (data.validation, examples.len());
-    let stream = Stream::new(seed, Purpose::Data).fork_name("classify");
-    let (train, validation) = data.split.split(examples, share, stream);
-    if train.is_empty() || validation.is_empty() {
-        let message = format!(
-            "`{VALIDATION}` = {share} leaves {} of {n} texts to train on and {} for validation",
-            train.len(),
-            validation.len()
-        );
-        return Err(Error::config([VALIDATION], message));
-    }
-    Ok([train, validation])
+/// By which texts are held out.
+fn stream(seed: u64) -> Stream {
+    Stream::new(seed, Purpose::Data).fork_name("classify")
 }
 
 /// What is wrong with a label of which there is no output.

@@ -15,6 +15,7 @@ use tealight_model::names;
 use tealight_ops::rng::Stream;
 
 use super::file::{Example, Label};
+use crate::error::{Error, Result};
 use crate::inference::text_classifier::Text;
 
 names! {
@@ -29,8 +30,32 @@ names! {
 }
 
 impl SplitBy {
+    /// The examples to train on and those that the share of the setting `key` holds out for `purpose`.
+    ///
+    /// # Errors
+    /// If one of them is none.
+    pub(super) fn held_out(
+        self,
+        examples: Vec<Example>,
+        (key, share): (&str, f64),
+        purpose: &str,
+        stream: Stream,
+    ) -> Result<[Vec<Example>; 2]> {
+        let n = examples.len();
+        let (train, held_out) = self.split(examples, share, stream);
+        if train.is_empty() || held_out.is_empty() {
+            let message = format!(
+                "`{key}` = {share} leaves {} of {n} texts to train on and {} for {purpose}",
+                train.len(),
+                held_out.len()
+            );
+            return Err(Error::config([key], message));
+        }
+        Ok([train, held_out])
+    }
+
     /// The examples to train on and those held out, in the order of the file.
-    pub(super) fn split(
+    fn split(
         self,
         examples: Vec<Example>,
         share: f64,
