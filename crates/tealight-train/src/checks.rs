@@ -47,3 +47,8 @@ pub(crate) fn at_most(key: &str, value: u64, limit: u64) -> Result<()> {
 pub(crate) fn share(key: &str, value: f64) -> Result<()> {
     check(key, value, |value| value > 0. && value < 1., "must be between 0 and 1")
 }
+
+/// Refuses a `value` of `key` that is neither 0 nor a [`share`].
+pub(crate) fn share_or_none(key: &str, value: f64) -> Result<()> {
+    check(key, value, |value| (0. ..1.).contains(&value), "must be at least 0 and less than 1")
+}

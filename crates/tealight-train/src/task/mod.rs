@@ -26,6 +26,7 @@ pub mod listops;
 pub mod markov_icl;
 pub mod masked_lm;
 pub(crate) mod metrics;
+mod parts;
 mod ranking;
 pub mod recall;
 pub mod report;

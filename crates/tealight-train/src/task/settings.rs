@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf, absolute};
 
-use crate::checks::check;
+use crate::checks::share_or_none;
 use crate::error::{Error, Result};
 
 /// Makes a path absolute. An empty path stays empty: reading the data reports it.
@@ -26,6 +26,5 @@ pub(super) fn must_differ(path: &Path, other: &Path) -> Result<()> {
 
 /// Checks the probability mass that a loss spreads over all classes.
 pub(super) fn check_label_smoothing(label_smoothing: f64) -> Result<()> {
-    let is_valid = |share| (0. ..1.).contains(&share);
-    check("task.label_smoothing", label_smoothing, is_valid, "must be at least 0 and less than 1")
+    share_or_none("task.label_smoothing", label_smoothing)
 }

@@ -219,12 +219,49 @@ fn a_share_of_the_texts_is_for_a_test() -> Result {
     folder.refuse(&[&with[..], &["task.data.test=0.25"], &two].concat(), &parts)?;
     for (share, rule) in [
         ("0.99999", "leaves 0 of 40 texts to train on"),
-        ("-1", "between 0 and 1"),
-        ("nan", "between 0 and 1"),
+        ("-1", "must be at least 0 and less than 1"),
+        ("nan", "must be at least 0 and less than 1"),
     ] {
         let set = format!("task.data.test={share}");
         let parts = ["`task.data.test` = ", rule];
         folder.refuse(&["train", "texts.toml", "--set", &set], &parts)?;
+    }
+    Ok(())
+}
+
+/// A test of all of the file scores each example; that of the share its own examples alone.
+#[test]
+fn a_share_of_tags_pairs_and_queries_is_for_a_test() -> Result {
+    let folder = Folder::new()?;
+    let sentence = |n: usize| format!("Anna{n} B-PER\nsleeps O\n\n");
+    folder.write("tags.conll", (0..80).map(sentence).collect::<String>())?;
+    let pair = |n: usize| format!("question {n},answer {n}\n");
+    let pairs = format!("anchor,positive\n{}", (0..80).map(pair).collect::<String>());
+    folder.write("pairs.csv", &pairs)?;
+    let rows = |n: usize| format!("query {n},good {n},1\nquery {n},bad {n},0\n");
+    let rows = format!("query,passage,label\n{}", (0..80).map(rows).collect::<String>());
+    folder.write("queries.csv", &rows)?;
+    let small =
+        "[model]\nd_model = 16\nn_layers = 1\nn_heads = 2\n[training]\nsteps = 2\nbatch_size = 4\n";
+    for (kind, file, n, key) in [
+        ("tag", "tags.conll", 80, "n_sentences"),
+        ("embed", "pairs.csv", 80, "n_queries"),
+        ("rerank", "queries.csv", 80, "n_queries"),
+    ] {
+        let task = format!(
+            "[task]\nkind = \"{kind}\"\nseq_len = 24\ntokenizer = {{ kind = \"byte\" }}\n[task.data]\npath = \"{file}\"\n\
+             validation = 0.25\ntest = 0.25\n"
+        );
+        folder.write(&format!("{kind}.toml"), format!("{small}{task}"))?;
+        let trained = folder.succeed(&["train", &format!("{kind}.toml")])?;
+        let title = format!("test data, a share of 0.25 of {file}:");
+        assert!(trained.stdout.contains(&title), "{kind}: {trained:?}");
+        let report = folder.read_json(&format!("runs/{kind}/report.json"))?;
+        let [n_test, n_held_out] = [&report["test"][key], &report[key]].map(Value::as_u64);
+        assert!(n_test.is_some_and(|n| (8..36).contains(&n)), "{kind}: {report}");
+        assert!(n_held_out.is_some_and(|n| (6..30).contains(&n)), "{kind}: {report}");
+        let all = folder.json(&["evaluate", &format!("runs/{kind}"), "--data", file, "--json"])?;
+        assert_eq!(all[key], n, "{kind}: {all}");
     }
     Ok(())
 }

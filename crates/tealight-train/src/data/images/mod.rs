@@ -83,22 +83,24 @@ impl Pictures {
         cache: impl FnOnce() -> Result<PathBuf>,
         progress: &mut dyn FnMut(Stage, Progress),
     ) -> Result<Self> {
-        let splits = |store: &_| Splits::new(store, source.validation(), seed);
+        let splits = |store: &_| Splits::new(store, source.shares(), seed);
         let pictures = Self::split(source, labels, preparation, seed, splits, cache, progress)?;
         pictures.check_classes()?;
         Ok(pictures)
     }
 
-    /// [`Self::open`] to test a trained model with these `labels`: all pictures are held out.
-    pub fn open_all(
+    /// [`Self::open`] to test a trained model with these `labels`: on the pictures of the share for a test or, if there is none,
+    /// on all. Both splits have all of them.
+    pub fn open_test(
         source: &SourceConfig,
         labels: &[String],
         preparation: Preparation,
+        seed: u64,
         cache: impl FnOnce() -> Result<PathBuf>,
         progress: &mut dyn FnMut(Stage, Progress),
     ) -> Result<Self> {
-        let splits = |store: &_| Ok(Splits::all(store));
-        Self::split(source, Some(labels), preparation, 0, splits, cache, progress)
+        let splits = |store: &_| Splits::to_test(store, source.shares().test, seed);
+        Self::split(source, Some(labels), preparation, seed, splits, cache, progress)
     }
 
     fn split(

@@ -341,3 +341,59 @@ fn a_drawn_split_has_its_share_of_each_class_and_moves_little() {
     let fewer = held_out(&files[..59]);
     assert!(all.difference(&fewer).count() <= 1, "{all:?} {fewer:?}");
 }
+
+/// The pictures of a test are in no other split, whether a share is held out beside them or a folder.
+#[test]
+fn a_share_of_each_class_is_for_a_test() {
+    let names = |folder: &str| -> Vec<(String, Vec<u8>)> {
+        let of = |class: &'static str| {
+            (0..10).map(move |n| (format!("{folder}{class}/{n}.png"), png(n)))
+        };
+        of("a").chain(of("b")).collect()
+    };
+    let here = |files: &[(String, Vec<u8>)]| {
+        folder(&files.iter().map(|(name, file)| (&**name, file.clone())).collect::<Vec<_>>())
+    };
+    let test = |source: &SourceConfig| {
+        let cache = tempfile::tempdir().unwrap();
+        let (labels, cache) = (["a", "b"].map(str::to_owned), || Ok(cache.path().to_owned()));
+        Pictures::open_test(source, &labels, AS_THEY_ARE, 17, cache, &mut |_, _| ()).unwrap()
+    };
+    let with_test = |path, validation| {
+        let config = files::Config { test: 0.2, validation, ..with_path(path) };
+        SourceConfig::Folders(config)
+    };
+    let drawn = here(&names(""));
+    let held_out = here(&[names("train/"), names("test/")].concat());
+    for (directory, share, numbers) in
+        [(&drawn, Some(0.5), [8, 8, 4]), (&held_out, None, [16, 20, 4])]
+    {
+        let source = with_test(directory.path(), share);
+        let (pictures, tested) = (opened(&source).unwrap(), test(&source));
+        let parts = [
+            all(&pictures, Split::Train),
+            all(&pictures, Split::Validation),
+            all(&tested, Split::Validation),
+        ];
+        assert_eq!(parts.each_ref().map(Vec::len), numbers);
+        let together: BTreeSet<_> = parts.iter().flatten().collect();
+        assert_eq!(together.len(), numbers.iter().sum::<usize>());
+        assert_eq!(all(&tested, Split::Train), parts[2]);
+    }
+    let two = folder(&[("a/1.png", png(1)), ("a/2.png", png(2)), ("b/1.png", png(3))]);
+    let fault = fault(&with_test(two.path(), None));
+    assert!(
+        fault.contains(
+            "class `b` has one picture, `b/1.png`, which cannot be both trained on and tested"
+        ),
+        "{fault}"
+    );
+    let two = folder(&[
+        ("a/1.png", png(1)),
+        ("a/2.png", png(2)),
+        ("b/1.png", png(3)),
+        ("b/2.png", png(4)),
+    ]);
+    let fault = opened(&with_test(two.path(), None)).unwrap_err().to_string();
+    assert!(fault.contains("one picture that is not for the test"), "{fault}");
+}

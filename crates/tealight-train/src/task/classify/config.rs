@@ -7,11 +7,11 @@ use tealight_model::models::read_out::ReadOut;
 use tealight_model::names::Named as _;
 use tealight_model::{ModelSpec, Outputs, SpecRecord};
 
-use super::file::{Examples, Fields, Wanted, read};
+use super::file::{Fields, Wanted, read};
 use super::loss::{ClassWeights, LossConfig};
 use super::remarks::remarks;
 use super::split::SplitBy;
-use crate::checks::{at_most, check, given};
+use crate::checks::{at_most, share_or_none};
 use crate::data::survey::{Columns, column_names, labelled};
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::{Error, Result};
@@ -19,12 +19,11 @@ use crate::inference::labels::Objective;
 use crate::inference::readers::{Readers, TextFields};
 use crate::settings::settings;
 use crate::task::calibration::Calibration;
+use crate::task::parts::{PATH, Read, Source as _};
 use crate::task::settings::{absolute_path, check_label_smoothing};
 use crate::task::thresholds::Aim;
 use crate::task::{Imitated, TaskSettings};
 
-/// The setting of the texts.
-pub(super) const PATH: &str = "task.data.path";
 /// The longest sequence: the time of attention grows with its square.
 const MAX_SEQ_LEN: u64 = 1 << 16;
 
@@ -139,9 +138,7 @@ impl TaskSettings for Config {
         at_most("task.seq_len", seq_len as u64, MAX_SEQ_LEN)?;
         at_most("task.n_token_types", n_token_types as u64, MAX_SEQ_LEN)?;
         check_label_smoothing(label_smoothing)?;
-        let is_valid = |share| (0. ..1.).contains(&share);
-        let rule = "must be at least 0 and less than 1";
-        check("task.token_dropout", self.token_dropout, is_valid, rule)?;
+        share_or_none("task.token_dropout", self.token_dropout)?;
         self.check_labels()?;
         self.class_weights.validate(self.objective)?;
         self.loss.validate(self.objective, label_smoothing)?;
@@ -162,16 +159,8 @@ impl TaskSettings for Config {
                 return Err(Error::config(["task.threshold", "task.objective"], message));
             }
         }
-        let DataConfig { validation, test, ref path, .. } = self.data;
-        given(
-            PATH,
-            path,
-            "a table with texts and labels, such as a .csv, or a folder of class folders",
-        )?;
-        let is_share = |share| share > 0. && share < 1.;
-        let rule = "must be a share between 0 and 1";
-        check("task.data.validation", validation, is_share, rule)?;
-        check("task.data.test", test, |share| share == 0. || is_share(share), rule)?;
+        self.files()
+            .check("a table with texts and labels, such as a .csv, or a folder of class folders")?;
         self.tokenizer.validate()
     }
 
@@ -183,7 +172,7 @@ impl TaskSettings for Config {
     }
 
     fn test_share(&self) -> Option<(&Path, f64)> {
-        (self.data.test > 0.).then_some((&self.data.path, self.data.test))
+        self.files().test_share()
     }
 
     fn test_on(&mut self, data: &Path) -> Result<()> {
@@ -234,7 +223,7 @@ impl TaskSettings for Config {
     }
 
     fn check_data(&self) -> Result<Vec<String>> {
-        let Examples { all, mut notes } = read(PATH, &self.data.path, self.wanted())?;
+        let Read { all, mut notes, .. } = read(PATH, &self.data.path, self.wanted())?;
         notes.extend(remarks(&all, &[]));
         Ok(notes)
     }

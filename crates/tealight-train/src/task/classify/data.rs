@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rayon::prelude::*;
-use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::rng::Stream;
 
-use super::config::{Config, DataConfig, PATH};
-use super::file::{Example, Examples, Label, read};
+use super::config::{Config, DataConfig};
+use super::file::{Example, Label, read};
 use super::linear::Texts;
 use super::remarks::{counted, counts, remarks};
 use crate::data::DataFile;
@@ -17,13 +17,9 @@ use crate::data::table::listed;
 use crate::error::{Error, Result};
 use crate::inference::labels::{Labels, Objective};
 use crate::inference::text_classifier::encoder::{Encoder, Tokens};
-use crate::task::settings::must_differ;
+use crate::task::parts::{Files, PATH, Parts, Read, Source, parts, test_parts};
 use crate::task::table::thousands;
 use crate::task::text::{kept_or_trained, tokenizer_file};
-
-const VALIDATION: &str = "task.data.validation";
-const TEST: &str = "task.data.test";
-const VALIDATION_PATH: &str = "task.data.validation_path";
 
 /// What the model should predict for a text.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,62 +63,36 @@ impl Data {
         seed: u64,
         kept: Option<&Path>,
     ) -> Result<Self> {
-        let DataConfig { path, validation_path, .. } = &config.data;
-        let Examples { all, mut notes } = read(PATH, path, config.wanted())?;
-        let mut files = vec![data_file(PATH, path, &all)];
-        if config.labels.is_some() {
-            check_labels(&labels(config, &all)?, &all, NOT_LISTED)?;
-        }
-        let [all, _] = without_test(&config.data, all, seed)?;
-        let [train, validation] = if let Some(other) = validation_path {
-            must_differ(path, other)?;
-            let held_out = read(VALIDATION_PATH, other, config.wanted())?;
-            files.push(data_file(VALIDATION_PATH, other, &held_out.all));
-            let mut others = held_out.notes;
-            others.retain(|note| !notes.contains(note));
-            notes.extend(others);
-            [all, held_out.all]
-        } else {
-            let share = (VALIDATION, config.data.validation);
-            config.data.split.held_out(all, share, "validation", stream(seed))?
-        };
+        let Parts { train, validation, files, mut notes, .. } = parts(config, seed)?;
+        let both = train.iter().chain(&validation);
         let labels = labels(config, &train)?;
         let unknown = if config.labels.is_some() { NOT_LISTED } else { NOT_TRAINED };
-        check_labels(&labels, &validation, unknown)?;
+        check_labels(&labels, both, unknown)?;
         notes.extend(remarks(&train, &validation));
         let learns_classes = config.objective == Objective::Classes;
         let texts = learns_classes.then(|| Texts::new(&train));
-        let splits = Splits { train, validation, is_test: false };
-        let data = Self::encoded(config, seq_len, kept, labels, splits, files)?;
+        let parts = Examples { train, validation, is_test: false };
+        let data = Self::encoded(config, seq_len, kept, labels, parts, files)?;
         notes.extend(data.remarks);
         Ok(Self { remarks: notes, texts, ..data })
     }
 
-    /// Reads the file of the training texts to test a trained model on: all of them are held out, or those of the share
-    /// that is for a test. Its labels and its tokenizer are those in `kept` or in the settings.
+    /// Reads the texts to test a trained model on: [`test_parts`]. Their labels and the tokenizer are those in `kept` or in the
+    /// settings.
     pub(super) fn to_test(
         config: &Config,
         seq_len: usize,
         seed: u64,
         kept: Option<&Path>,
     ) -> Result<Self> {
-        let path = &config.data.path;
-        let Examples { all, mut notes } = read(PATH, path, config.wanted())?;
-        let files = vec![data_file(PATH, path, &all)];
-        let all = if config.data.test > 0. {
-            let [_, test] = without_test(&config.data, all, seed)?;
-            test
-        } else {
-            all
-        };
+        let Parts { train, validation, files, mut notes, .. } = test_parts(config, seed)?;
         let labels = match (kept, &config.labels) {
             (Some(run), None) => Labels::read(run)?,
-            _ => labels(config, &all)?,
+            _ => labels(config, &train)?,
         };
-        check_labels(&labels, &all, "the model does not know the label")?;
-        // The baselines, which learn from the training texts, learn from these.
-        let splits = Splits { train: all.clone(), validation: all, is_test: true };
-        let data = Self::encoded(config, seq_len, kept, labels, splits, files)?;
+        check_labels(&labels, validation.iter(), "the model does not know the label")?;
+        let parts = Examples { train, validation, is_test: true };
+        let data = Self::encoded(config, seq_len, kept, labels, parts, files)?;
         notes.extend(data.remarks);
         Ok(Self { remarks: notes, ..data })
     }
@@ -133,7 +103,7 @@ impl Data {
         seq_len: usize,
         kept: Option<&Path>,
         labels: Labels,
-        Splits { train, validation, is_test }: Splits,
+        Examples { train, validation, is_test }: Examples,
         mut files: Vec<DataFile>,
     ) -> Result<Self> {
         let texts =
@@ -184,7 +154,7 @@ fn truncated(encoder: &Encoder, all: &[(&Item, &Example)]) -> Option<String> {
 }
 
 /// The examples of both splits.
-struct Splits {
+struct Examples {
     train: Vec<Example>,
     validation: Vec<Example>,
     /// Whether both are the texts of a test.
@@ -213,36 +183,42 @@ fn labels(config: &Config, train: &[Example]) -> Result<Labels> {
     Err(Error::config([PATH], format!("`{}`: {fault}", path.display())))
 }
 
-fn data_file(key: &str, path: &Path, examples: &[Example]) -> DataFile {
-    let mut bytes = Vec::new();
-    let mut add = |part: &[u8]| {
-        bytes.extend_from_slice(part);
-        bytes.push(0);
-    };
-    for Example { text, label, .. } in examples {
-        add(text.text.as_bytes());
-        text.text_pair.iter().for_each(|pair| add(pair.as_bytes()));
-        match label {
-            Label::Class(class) => add(class.as_bytes()),
-            Label::Labels(labels) => add(labels.join("\n").as_bytes()),
-            Label::Number(number) => add(&number.to_le_bytes()),
+impl Source for Config {
+    const TASK: &'static str = "classify";
+    const EXAMPLES: &'static str = "texts";
+    type Example = Example;
+    type Form = ();
+
+    fn files(&self) -> Files<'_> {
+        let DataConfig { path, validation_path, validation, test, .. } = &self.data;
+        Files::new(path, validation_path.as_ref(), *validation, *test)
+    }
+
+    fn read(&self, key: &'static str, path: &Path) -> Result<Read<Example>> {
+        read(key, path, self.wanted())
+    }
+
+    fn fingerprint(&self, key: &str, path: &Path, examples: &[Example]) -> DataFile {
+        let mut bytes = Vec::new();
+        let mut add = |part: &[u8]| {
+            bytes.extend_from_slice(part);
+            bytes.push(0);
+        };
+        for Example { text, label, .. } in examples {
+            add(text.text.as_bytes());
+            text.text_pair.iter().for_each(|pair| add(pair.as_bytes()));
+            match label {
+                Label::Class(class) => add(class.as_bytes()),
+                Label::Labels(labels) => add(labels.join("\n").as_bytes()),
+                Label::Number(number) => add(&number.to_le_bytes()),
+            }
         }
+        DataFile::new(key, path, fnv_1a(bytes))
     }
-    DataFile::new(key, path, fnv_1a(bytes))
-}
 
-/// The texts of no test, and those of the share that is for one.
-fn without_test(data: &DataConfig, examples: Vec<Example>, seed: u64) -> Result<[Vec<Example>; 2]> {
-    if data.test == 0. {
-        return Ok([examples, Vec::new()]);
+    fn held_out(&self, examples: &[Example], share: f64, stream: Stream) -> Vec<bool> {
+        self.data.split.held_out(examples, share, stream)
     }
-    let stream = stream(seed).fork_name("test");
-    data.split.held_out(examples, (TEST, data.test), "a test", stream)
-}
-
-/// By which texts are held out.
-fn stream(seed: u64) -> Stream {
-    Stream::new(seed, Purpose::Data).fork_name("classify")
 }
 
 /// What is wrong with a label of which there is no output.
@@ -252,16 +228,20 @@ const NOT_TRAINED: &str = "no text to train on has the label";
 /// # Errors
 /// If a label is not among `labels`: the first with its line, behind what is `unknown` of it; then all such labels with
 /// their counts, and those that are known.
-fn check_labels(labels: &Labels, examples: &[Example], unknown: &str) -> Result<()> {
+fn check_labels<'a>(
+    labels: &Labels,
+    mut examples: impl Iterator<Item = &'a Example> + Clone,
+    unknown: &str,
+) -> Result<()> {
     if labels.objective() == Objective::Regression {
         return Ok(());
     }
     let known = labels.by_name();
-    let mut others = counts(examples.iter());
+    let mut others = counts(examples.clone());
     others.retain(|label, _| !known.contains_key(label));
     let is_other =
-        |one: &&Example| one.label.names().iter().any(|label| others.contains_key(&**label));
-    let Some(first) = examples.iter().find(is_other) else { return Ok(()) };
+        |one: &&'a Example| one.label.names().iter().any(|label| others.contains_key(&**label));
+    let Some(first) = examples.find(is_other) else { return Ok(()) };
     let label = first.label.names().iter().find(|label| others.contains_key(&***label));
     let label = label.map_or("", String::as_str);
     Err(first.origin.error(format!(
@@ -301,6 +281,7 @@ mod tests {
     use super::super::split::SplitBy;
     use super::*;
     use crate::data::text::tokenizer::{CharConfig, FileConfig, TokenizerConfig};
+    use crate::task::parts::VALIDATION_PATH;
 
     fn data(
         lines: &str,

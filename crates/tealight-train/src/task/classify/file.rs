@@ -10,6 +10,7 @@ use crate::data::text::corpus::Origin;
 use crate::error::{Error, Result};
 use crate::inference::labels::Objective;
 use crate::inference::text_classifier::Text;
+use crate::task::parts::Read;
 
 /// Separates several labels in a column.
 const SEPARATOR: char = ';';
@@ -38,15 +39,6 @@ pub struct Example {
     pub label: Label,
     /// The row of the text.
     pub origin: Origin,
-}
-
-/// The examples of a file.
-#[derive(Debug)]
-pub(super) struct Examples {
-    /// In the order of the file.
-    pub(super) all: Vec<Example>,
-    /// What a user should know about how they were read, a line each.
-    pub(super) notes: Vec<String>,
 }
 
 /// What is read of a file.
@@ -92,7 +84,7 @@ impl Fields<'_> {
 ///
 /// # Errors
 /// If it cannot be read, or holds no text; if a row is broken, unless these are left out, or all are.
-pub(super) fn read(key: &str, path: &Path, wanted: Wanted<'_>) -> Result<Examples> {
+pub(super) fn read(key: &str, path: &Path, wanted: Wanted<'_>) -> Result<Read<Example>> {
     let Wanted { fields, objective, skips_broken } = wanted;
     let table = Table::open(key, path)?;
     fields.check_heading(&table)?;
@@ -116,7 +108,7 @@ pub(super) fn read(key: &str, path: &Path, wanted: Wanted<'_>) -> Result<Example
     }
     let left_out = broken.note().map(|note| format!("`{}`: {note}", path.display()));
     let notes = table.notes.into_iter().chain(left_out).chain(unused.note()).collect();
-    Ok(Examples { all, notes })
+    Ok(Read { all, form: (), notes })
 }
 
 /// A row as text and label.
@@ -397,7 +389,7 @@ mod tests {
             path.display()
         );
         assert_eq!(error, expected);
-        let Examples { all, notes } = of(true).unwrap();
+        let Read { all, notes, .. } = of(true).unwrap();
         assert_eq!(all.iter().map(|one| one.origin.line).collect::<Vec<_>>(), [2, 7]);
         let left_out = format!("`{}`: 4 broken rows are left out: {list}", path.display());
         assert_eq!(notes, [left_out, "not used: `date`, `id`".to_owned()]);

@@ -15,7 +15,6 @@ use tealight_model::names;
 use tealight_ops::rng::Stream;
 
 use super::file::{Example, Label};
-use crate::error::{Error, Result};
 use crate::inference::text_classifier::Text;
 
 names! {
@@ -30,45 +29,12 @@ names! {
 }
 
 impl SplitBy {
-    /// The examples to train on and those that the share of the setting `key` holds out for `purpose`.
-    ///
-    /// # Errors
-    /// If one of them is none.
-    pub(super) fn held_out(
-        self,
-        examples: Vec<Example>,
-        (key, share): (&str, f64),
-        purpose: &str,
-        stream: Stream,
-    ) -> Result<[Vec<Example>; 2]> {
-        let n = examples.len();
-        let (train, held_out) = self.split(examples, share, stream);
-        if train.is_empty() || held_out.is_empty() {
-            let message = format!(
-                "`{key}` = {share} leaves {} of {n} texts to train on and {} for {purpose}",
-                train.len(),
-                held_out.len()
-            );
-            return Err(Error::config([key], message));
-        }
-        Ok([train, held_out])
-    }
-
-    /// The examples to train on and those held out, in the order of the file.
-    fn split(
-        self,
-        examples: Vec<Example>,
-        share: f64,
-        stream: Stream,
-    ) -> (Vec<Example>, Vec<Example>) {
-        let held_out: Vec<bool> = match self {
+    /// For each example whether it is in the share that is held out.
+    pub(super) fn held_out(self, examples: &[Example], share: f64, stream: Stream) -> Vec<bool> {
+        match self {
             Self::Hashed => examples.iter().map(|one| hash(stream, &one.text) < share).collect(),
-            Self::Stratified => stratified(&examples, share, stream),
-        };
-        let mut held_out = held_out.into_iter();
-        let (validation, train) =
-            examples.into_iter().partition(|_| held_out.next().unwrap_or_default());
-        (train, validation)
+            Self::Stratified => stratified(examples, share, stream),
+        }
     }
 }
 
@@ -161,6 +127,14 @@ mod tests {
     }
     use crate::data::text::corpus::Origin;
 
+    /// The examples to train on and those held out.
+    fn split(by: SplitBy, examples: Vec<Example>, share: f64, seed: u64) -> [Vec<Example>; 2] {
+        let mut held_out = by.held_out(&examples, share, stream(seed)).into_iter();
+        let (validation, train) =
+            examples.into_iter().partition(|_| held_out.next().expect("one for each"));
+        [train, validation]
+    }
+
     fn examples(rows: impl IntoIterator<Item = (String, Label)>) -> Vec<Example> {
         let example = |(line, (text, label))| {
             let origin = Origin { path: Path::new("texts.csv").into(), line };
@@ -191,14 +165,14 @@ mod tests {
     #[test]
     fn every_class_of_two_texts_is_trained_on_and_held_out() {
         for seed in 0..50 {
-            let (train, validation) = SplitBy::Stratified.split(rare(), 0.1, stream(seed));
+            let [train, validation] = split(SplitBy::Stratified, rare(), 0.1, seed);
             for (name, n) in [("two", 1), ("three", 1), ("one", 0), ("many", 20)] {
                 assert_eq!(count(&validation, name), n, "{name}, seed {seed}");
             }
             assert_eq!(train.len() + validation.len(), 201);
             assert!(train.is_sorted_by_key(|one| one.origin.line), "the order of the file");
         }
-        let lost = |seed| count(&SplitBy::Hashed.split(rare(), 0.1, stream(seed)).1, "two") == 0;
+        let lost = |seed| count(&split(SplitBy::Hashed, rare(), 0.1, seed)[1], "two") == 0;
         assert!((0..50).any(lost), "what stratification is for");
     }
 
@@ -212,7 +186,7 @@ mod tests {
         let rows = (0..90).map(|n| (text(n), class(if n % 7 == 0 { "a" } else { "b" })));
         let rows = examples(rows);
         for seed in 0..20 {
-            let (train, validation) = SplitBy::Stratified.split(rows.clone(), 0.3, stream(seed));
+            let [train, validation] = split(SplitBy::Stratified, rows.clone(), 0.3, seed);
             let keys = |part: &[Example]| -> BTreeSet<Text> {
                 part.iter().map(|one| normalised(&one.text)).collect()
             };
@@ -222,7 +196,7 @@ mod tests {
         // Texts without a letter are told apart.
         let marks = [("!", "a"), ("?", "a"), (":-)", "b"), (":-(", "b")];
         let marks = examples(marks.map(|(text, name)| (text.to_owned(), class(name))));
-        let (train, validation) = SplitBy::Stratified.split(marks, 0.5, stream(1));
+        let [train, validation] = split(SplitBy::Stratified, marks, 0.5, 1);
         assert_eq!((train.len(), validation.len()), (2, 2));
     }
 
@@ -243,7 +217,7 @@ mod tests {
             _ => false,
         };
         for seed in 0..20 {
-            let (train, validation) = SplitBy::Stratified.split(rows.clone(), 0.2, stream(seed));
+            let [train, validation] = split(SplitBy::Stratified, rows.clone(), 0.2, seed);
             for (name, n) in [("x", 9..=14), ("y", 6..=9), ("rare", 1..=1)] {
                 let held_out = validation.iter().filter(|one| has(one, name)).count();
                 assert!(n.contains(&held_out), "{name} {held_out}, seed {seed}");
@@ -251,7 +225,7 @@ mod tests {
             }
         }
         let numbers = examples((0..40).map(|n| (format!("text {n}"), Label::Number(f64::from(n)))));
-        assert_eq!(SplitBy::Stratified.split(numbers, 0.25, stream(3)).1.len(), 10);
+        assert_eq!(split(SplitBy::Stratified, numbers, 0.25, 3)[1].len(), 10);
     }
 
     /// Two texts have the label `rare`; each has a label of its own with another text, which is held out or not.
@@ -264,7 +238,7 @@ mod tests {
         let many = (0..20).map(|n| (format!("text {n}"), of(&["many"])));
         for seed in 0..50 {
             let rows = examples(few.iter().cloned().chain(many.clone()));
-            let (train, _) = SplitBy::Stratified.split(rows, 0.5, stream(seed));
+            let [train, _] = split(SplitBy::Stratified, rows, 0.5, seed);
             for name in ["a", "b", "rare", "many"] {
                 let has = |one: &Example| one.label.names().iter().any(|label| label == name);
                 assert!(train.iter().any(has), "{name}, seed {seed}");
@@ -275,7 +249,7 @@ mod tests {
     /// Runs that exist are resumed with the texts that they were trained on.
     #[test]
     fn what_a_hash_holds_out_has_never_changed() {
-        let (_, validation) = SplitBy::Hashed.split(rare(), 0.05, stream(17));
+        let [_, validation] = split(SplitBy::Hashed, rare(), 0.05, 17);
         let lines: Vec<u64> = validation.iter().map(|one| one.origin.line).collect();
         assert_eq!(lines, [22, 36, 138, 140, 154, 162, 191, 199]);
     }

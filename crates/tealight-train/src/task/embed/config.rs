@@ -9,20 +9,19 @@ use super::evaluations::{RetrievalConfig, SimilarityConfig};
 use super::loss::{CoSent, LossConfig, MatryoshkaConfig};
 use super::remarks::remarks;
 use super::rows::{Negatives, Wanted, Wants, read};
-use super::source::{DataConfig, Duplicates, Generated, PATH};
+use super::source::{DataConfig, Duplicates, Generated};
 use crate::checks::{MAX_SIZE, at_most, check, positive};
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::{Error, Result};
 use crate::inference::embed::{Normalize, Pooling, SentenceSettings, Settings};
 use crate::inference::readers::Readers;
 use crate::settings::settings;
+use crate::task::parts::{PATH, Source as _};
 use crate::task::settings::absolute_path;
 use crate::task::{Imitated, TaskSettings};
 
 /// The longest sequence: the time of attention grows with its square.
 const MAX_SEQ_LEN: u64 = 1 << 16;
-/// The most drawn pairs.
-const MAX_DRAWN: u64 = 1 << 22;
 
 settings! {
     /// `[task] kind = "embed"`
@@ -128,37 +127,18 @@ impl Config {
     }
 
     fn check_source(&self) -> Result<()> {
-        let DataConfig { path, generated, validation_path, n_generated, .. } = &self.data;
-        let wants = self.loss.settings().wants();
-        match (path.as_os_str().is_empty(), generated) {
-            (true, None) => {
-                let message = format!("`{PATH}` is missing: a file of pairs, such as a .jsonl");
-                return Err(Error::config([PATH], message));
-            }
-            (false, Some(_)) => {
-                let message = format!(
-                    "`{PATH}` and `task.data.generated` are both set: the pairs come from one of them"
-                );
-                return Err(Error::config([PATH, "task.data.generated"], message));
-            }
-            (true, Some(_)) if validation_path.is_some() => {
-                let message = "`task.data.generated` holds out pairs of its own: leave out \
-                               `task.data.validation_path`";
-                return Err(Error::config(["task.data.validation_path"], message));
-            }
-            (true, Some(Generated::Paraphrases)) if wants != Wants::pairs() => {
-                let message = format!(
-                    "`task.data.generated` = \"paraphrases\" has pairs without labels, and `task.loss.kind` = \"{}\" \
-                     needs more",
-                    self.loss.kind()
-                );
-                return Err(Error::config(["task.data.generated", "task.loss.kind"], message));
-            }
-            _ => {}
+        let DataConfig { generated, n_generated, .. } = &self.data;
+        let drawn = (generated.is_some(), *n_generated);
+        self.files().check_generated(drawn, "pairs", "a file of pairs, such as a .jsonl")?;
+        if generated.is_some() && self.loss.settings().wants() != Wants::pairs() {
+            let message = format!(
+                "`task.data.generated` = \"paraphrases\" has pairs without labels, and `task.loss.kind` = \"{}\" needs \
+                 more",
+                self.loss.kind()
+            );
+            return Err(Error::config(["task.data.generated", "task.loss.kind"], message));
         }
-        let is_drawable = |n: usize| (10..=MAX_DRAWN as usize).contains(&n);
-        let rule = format!("must be from 10 to {MAX_DRAWN}");
-        check("task.data.n_generated", *n_generated, is_drawable, &rule)
+        Ok(())
     }
 
     /// Checks the settings of data that the loss has no use for.
@@ -204,9 +184,6 @@ impl TaskSettings for Config {
         self.check_source()?;
         self.check_data_settings()?;
         self.check_names()?;
-        let is_share = |share| share > 0. && share < 1.;
-        let rule = "must be a share between 0 and 1";
-        check("task.data.validation", self.data.validation, is_share, rule)?;
         let is_scale = |scale: f64| scale.is_finite() && scale > 0.;
         check("task.data.label_scale", self.data.label_scale, is_scale, "must be positive")?;
         self.tokenizer.validate()
@@ -221,9 +198,13 @@ impl TaskSettings for Config {
         self.tokenizer.absolute_paths()
     }
 
+    fn test_share(&self) -> Option<(&Path, f64)> {
+        self.files().test_share()
+    }
+
     fn test_on(&mut self, data: &Path) -> Result<()> {
-        let DataConfig { path, generated, validation_path, .. } = &mut self.data;
-        (*generated, *validation_path) = (None, None);
+        let DataConfig { path, generated, validation_path, test, .. } = &mut self.data;
+        (*generated, *validation_path, *test) = (None, None, 0.);
         (self.similarity, self.retrieval) = (Vec::new(), Vec::new());
         data.clone_into(path);
         absolute_path(path)

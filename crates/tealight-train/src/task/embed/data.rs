@@ -1,27 +1,24 @@
 //! The rows of both splits as token ids, and the texts of evaluations.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use tealight_ops::rng::{Purpose, Stream};
+use tealight_ops::rng::Stream;
 
 use super::config::Config;
 use super::evaluations::{Evaluations, Retrieval, Role, of_pairs};
 use super::remarks::remarks;
-use super::rows::{Row, Rows, read};
-use super::source::{DataConfig, Generated, PATH};
+use super::rows::{Row, read};
+use super::source::{DataConfig, Generated};
 use crate::data::DataFile;
 use crate::data::fingerprint::TextHash;
 use crate::data::paraphrases::{FAMILY, MAX_HELD_OUT, Paraphrase, paraphrases};
 use crate::data::text::corpus::Origin;
 use crate::data::text::tokenizer::{Side, Tokenizer, Truncated};
 use crate::error::{Error, Result};
-use crate::task::settings::must_differ;
+use crate::task::parts::{Files, Parts, Read, Source, parts, test_parts};
 use crate::task::table::thousands;
 use crate::task::text::{kept_or_trained, tokenizer_file};
-
-const VALIDATION: &str = "task.data.validation";
-const VALIDATION_PATH: &str = "task.data.validation_path";
 
 /// A text with its prompt.
 #[derive(Debug)]
@@ -64,16 +61,6 @@ pub(super) struct Data {
     pub(super) remarks: Vec<String>,
 }
 
-/// The rows of both splits.
-struct Splits {
-    train: Vec<Row>,
-    validation: Vec<Row>,
-    /// By held-out row: how many second texts fit the first as well, of drawn pairs.
-    n_fitting: Option<Vec<usize>>,
-    files: Vec<DataFile>,
-    notes: Vec<String>,
-}
-
 impl Data {
     /// Reads or draws the rows, and reads the tokenizer in `kept` or trains it. All rows are held out in a test.
     pub(super) fn new(
@@ -83,8 +70,12 @@ impl Data {
         kept: Option<&Path>,
         is_test: bool,
     ) -> Result<Self> {
-        let splits = if is_test { Splits::to_test(config)? } else { Splits::new(config, seed)? };
-        let Splits { train, validation, n_fitting, mut files, notes } = splits;
+        let (parts, n_fitting) = match config.data.generated {
+            Some(Generated::Paraphrases) => drawn(config.data.n_generated, seed),
+            None if is_test => (test_parts(config, seed)?, None),
+            None => (parts(config, seed)?, None),
+        };
+        let Parts { train, validation, mut files, notes, .. } = parts;
         let of_training = train.iter().flat_map(|row| {
             [&row.anchor, &row.positive]
                 .into_iter()
@@ -95,10 +86,11 @@ impl Data {
         let mut places = Places::new(config);
         let [train_items, held_out] = [&train, &validation]
             .map(|rows| rows.iter().map(|row| places.item(row)).collect::<Vec<_>>());
+        // A test scores its own rows alone.
+        let (similarity, retrieval): (&[_], &[_]) =
+            if is_test { (&[], &[]) } else { (&config.similarity, &config.retrieval) };
         let evaluations =
-            Evaluations::read(&config.similarity, &config.retrieval, |role, text| {
-                places.place(role, text)
-            })?;
+            Evaluations::read(similarity, retrieval, |role, text| places.place(role, text))?;
         let (texts, truncated) = places.encode(&tokenizer, seq_len)?;
         let pairs =
             (!config.wanted().wants.has_labels() && !config.data.self_positive).then(|| {
@@ -217,102 +209,75 @@ fn number(numbers: &mut BTreeMap<String, usize>, text: &str) -> usize {
     *numbers.entry(text.to_owned()).or_insert(next)
 }
 
-impl Splits {
-    fn new(config: &Config, seed: u64) -> Result<Self> {
-        let DataConfig { path, generated, n_generated, validation_path, validation, .. } =
-            &config.data;
-        if let Some(Generated::Paraphrases) = generated {
-            return Ok(Self::drawn(*n_generated, seed));
+impl Source for Config {
+    const TASK: &'static str = "embed";
+    const EXAMPLES: &'static str = "rows";
+    const RULE: &'static str =
+        ", as copies and, without labels, rows with a text in common are on one side";
+    type Example = Row;
+    type Form = ();
+
+    fn files(&self) -> Files<'_> {
+        let DataConfig { path, validation_path, validation, test, .. } = &self.data;
+        Files::new(path, validation_path.as_ref(), *validation, *test)
+    }
+
+    fn read(&self, key: &'static str, path: &Path) -> Result<Read<Row>> {
+        read(key, path, self.wanted())
+    }
+
+    /// Of its texts, each behind its length, and its labels.
+    fn fingerprint(&self, key: &str, path: &Path, rows: &[Row]) -> DataFile {
+        let mut hash = TextHash::default();
+        for Row { anchor, positive, negatives, label, group, .. } in rows {
+            hash.add(&format!("{} negatives", negatives.len()));
+            [anchor, positive]
+                .into_iter()
+                .chain(negatives)
+                .chain(group)
+                .for_each(|text| hash.add(text));
+            hash.add(&label.map_or_else(String::new, |label| label.to_string()));
         }
-        let Rows { all, mut notes } = read(PATH, path, config.wanted())?;
-        let mut files = vec![data_file(PATH, path, &all)];
-        let (train, held_out) = match validation_path {
-            None => divided(all, config, *validation, seed)?,
-            Some(other) => {
-                must_differ(path, other)?;
-                let held_out = read(VALIDATION_PATH, other, config.wanted())?;
-                files.push(data_file(VALIDATION_PATH, other, &held_out.all));
-                notes.extend(held_out.notes);
-                notes.extend(in_both(&all, &held_out.all));
-                (all, held_out.all)
-            }
-        };
-        Ok(Self { train, validation: held_out, n_fitting: None, files, notes })
+        DataFile::new(key, path, hash.finish())
     }
 
-    /// All rows of the file of the training rows, on both sides.
-    fn to_test(config: &Config) -> Result<Self> {
-        let path = &config.data.path;
-        let Rows { all, notes } = read(PATH, path, config.wanted())?;
-        let files = vec![data_file(PATH, path, &all)];
-        Ok(Self { train: all.clone(), validation: all, n_fitting: None, files, notes })
-    }
-
-    fn drawn(n: usize, seed: u64) -> Self {
-        let pairs = |is_held_out, n| paraphrases(seed, is_held_out, n);
-        let row = |(line, Paraphrase { first, second, .. }): (u64, Paraphrase)| Row {
-            anchor: first,
-            positive: second,
-            negatives: Vec::new(),
-            label: None,
-            group: None,
-            origin: Origin { path: Path::new("paraphrases").into(), line },
-        };
-        // Whole families, of which all second sentences are there.
-        let n_held_out = (n / 5).next_multiple_of(FAMILY).min(MAX_HELD_OUT);
-        let held_out = pairs(true, n_held_out);
-        let n_fitting = held_out.iter().map(|one| if one.is_certain { 1 } else { FAMILY });
-        let n_fitting = Some(n_fitting.collect());
-        Self {
-            train: (1..).zip(pairs(false, n)).map(row).collect(),
-            validation: (1..).zip(held_out).map(row).collect(),
-            n_fitting,
-            files: Vec::new(),
-            notes: Vec::new(),
-        }
-    }
-}
-
-/// How many rows of `held_out` are to train on, too.
-fn in_both(train: &[Row], held_out: &[Row]) -> Option<String> {
-    let pair = |row: &Row| (row.anchor.clone(), row.positive.clone());
-    let trained: BTreeSet<_> = train.iter().map(pair).collect();
-    let n = held_out.iter().filter(|row| trained.contains(&pair(row))).count();
-    (n > 0).then(|| {
-        format!("{} rows of `{VALIDATION_PATH}` are in `{PATH}`, too", thousands(n as u64))
-    })
-}
-
-/// Holds out a share of the rows. Of pairs without labels, those with a text or a group in common are on one side; of
-/// labelled ones, copies.
-fn divided(all: Vec<Row>, config: &Config, share: f64, seed: u64) -> Result<(Vec<Row>, Vec<Row>)> {
-    let stream = Stream::new(seed, Purpose::Data).fork_name("embed");
-    let n = all.len();
-    let places: Vec<f64> = if config.wanted().wants.has_labels() {
-        all.iter()
-            .map(|row| {
+    /// Of pairs without labels, those with a text or a group in common are on one side; of labelled ones, copies.
+    fn held_out(&self, rows: &[Row], share: f64, stream: Stream) -> Vec<bool> {
+        if self.wanted().wants.has_labels() {
+            let place = |row: &Row| {
                 let mut texts = [&row.anchor, &row.positive];
                 texts.sort();
                 texts.iter().fold(stream, |stream, text| stream.fork_name(text)).uniform(0)
-            })
-            .collect()
-    } else {
-        let connected = connected(&all);
-        connected.iter().map(|&first| stream.fork_name(&all[first].anchor).uniform(0)).collect()
-    };
-    let mut places = places.into_iter();
-    let (validation, train): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|_| places.next().is_some_and(|place| place < share));
-    if train.is_empty() || validation.is_empty() {
-        let message = format!(
-            "`{VALIDATION}` = {share} leaves {} of {n} rows to train on and {} for validation, as copies and, without \
-             labels, rows with a text in common are on one side: `{VALIDATION_PATH}` names a file of others",
-            train.len(),
-            validation.len()
-        );
-        return Err(Error::config([VALIDATION, VALIDATION_PATH], message));
+            };
+            return rows.iter().map(|row| place(row) < share).collect();
+        }
+        let place = |first: usize| stream.fork_name(&rows[first].anchor).uniform(0);
+        connected(rows).into_iter().map(|first| place(first) < share).collect()
     }
-    Ok((train, validation))
+
+    fn identity(&self, row: &Row) -> Option<String> {
+        Some(format!("{}\n{}", row.anchor, row.positive))
+    }
+}
+
+/// Pairs of paraphrases, and how many second texts fit the first of each held-out one as well.
+fn drawn(n: usize, seed: u64) -> (Parts<Row>, Option<Vec<usize>>) {
+    let pairs = |is_held_out, n| paraphrases(seed, is_held_out, n);
+    let row = |(line, Paraphrase { first, second, .. }): (u64, Paraphrase)| Row {
+        anchor: first,
+        positive: second,
+        negatives: Vec::new(),
+        label: None,
+        group: None,
+        origin: Origin { path: Path::new("paraphrases").into(), line },
+    };
+    // Whole families, of which all second sentences are there.
+    let n_held_out = (n / 5).next_multiple_of(FAMILY).min(MAX_HELD_OUT);
+    let held_out = pairs(true, n_held_out);
+    let n_fitting = held_out.iter().map(|one| if one.is_certain { 1 } else { FAMILY });
+    let n_fitting = Some(n_fitting.collect());
+    let train = (1..).zip(pairs(false, n)).map(row).collect();
+    (Parts::drawn(train, (1..).zip(held_out).map(row).collect(), ()), n_fitting)
 }
 
 /// By row: the first row that it is connected with, by texts and groups in common.
@@ -336,19 +301,4 @@ fn connected(rows: &[Row]) -> Vec<usize> {
         }
     }
     (0..rows.len()).map(|row| root(&mut parents, row)).collect()
-}
-
-/// The file with the fingerprint of its texts, each behind its length, and its labels.
-fn data_file(key: &str, path: &Path, rows: &[Row]) -> DataFile {
-    let mut hash = TextHash::default();
-    for Row { anchor, positive, negatives, label, group, .. } in rows {
-        hash.add(&format!("{} negatives", negatives.len()));
-        [anchor, positive]
-            .into_iter()
-            .chain(negatives)
-            .chain(group)
-            .for_each(|text| hash.add(text));
-        hash.add(&label.map_or_else(String::new, |label| label.to_string()));
-    }
-    DataFile::new(key, path, hash.finish())
 }

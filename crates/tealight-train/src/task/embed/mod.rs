@@ -49,6 +49,7 @@ use crate::inference::check_finite;
 use crate::inference::embed::Pooling;
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Measures, Metrics, by_name};
+use crate::task::parts::PATH;
 use crate::task::report::Report;
 use crate::task::sample::Sample;
 use crate::task::table::thousands;
@@ -63,7 +64,6 @@ use loss::{Sides, Targets};
 use model::n_dense;
 use order::{ApartOrder, Keys, Order};
 use report::Named;
-use source::PATH;
 
 /// The task: rows of texts as token ids, and how their vectors are compared.
 #[derive(Debug)]

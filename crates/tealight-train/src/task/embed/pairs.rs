@@ -1,9 +1,10 @@
 //! Pairs of texts, as `tealight mine` reads them.
 
 use super::config::Config;
-use super::rows::{Row, Rows, read};
-use super::source::{DataConfig, PATH};
+use super::rows::{Row, read};
+use super::source::DataConfig;
 use crate::error::Result;
+use crate::task::parts::{PATH, Read};
 
 /// A row of a table of pairs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub struct Pair {
 /// If the table cannot be read, or a row lacks a text.
 pub fn pairs(data: &DataConfig) -> Result<(Vec<Pair>, Vec<String>)> {
     let config = Config { data: data.clone(), ..Config::default() };
-    let Rows { all, notes } = read(PATH, &data.path, config.wanted())?;
+    let Read { all, notes, .. } = read(PATH, &data.path, config.wanted())?;
     let pair = |Row { anchor, positive, group, .. }: Row| Pair { anchor, positive, group };
     Ok((all.into_iter().map(pair).collect(), notes))
 }

@@ -9,6 +9,7 @@ use crate::data::table::{Cell, Cells, Table, Unused};
 use crate::data::text::corpus::Origin;
 use crate::error::{Error, Result};
 use crate::task::label_column::LabelColumn;
+use crate::task::parts::Read;
 
 /// The fields of hard negatives that are read where no setting names them and a file has them.
 const NEGATIVES: [&str; 2] = ["negative", "negatives"];
@@ -71,7 +72,7 @@ impl Wants {
 
 /// A row.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub(in crate::task) struct Row {
     pub(super) anchor: String,
     pub(super) positive: String,
     pub(super) negatives: Vec<String>,
@@ -79,14 +80,6 @@ pub(super) struct Row {
     /// Rows of one group have the same positives.
     pub(super) group: Option<String>,
     pub(super) origin: Origin,
-}
-
-/// The rows of a file.
-#[derive(Debug)]
-pub(super) struct Rows {
-    pub(super) all: Vec<Row>,
-    /// What a user should know about how they were read, a line each.
-    pub(super) notes: Vec<String>,
 }
 
 /// What is read of a file.
@@ -102,7 +95,7 @@ pub(super) struct Wanted<'a> {
 ///
 /// # Errors
 /// If it cannot be read, or holds no row; if a row is broken, unless these are left out, or all are.
-pub(super) fn read(key: &str, path: &Path, wanted: Wanted<'_>) -> Result<Rows> {
+pub(super) fn read(key: &str, path: &Path, wanted: Wanted<'_>) -> Result<Read<Row>> {
     let table = Table::open(key, path)?;
     table.check_heading(wanted.required())?;
     let (mut broken, mut all, mut unused) = (table.broken(), Vec::new(), Unused::default());
@@ -123,7 +116,7 @@ pub(super) fn read(key: &str, path: &Path, wanted: Wanted<'_>) -> Result<Rows> {
     }
     let left_out = broken.note().map(|note| format!("`{}`: {note}", path.display()));
     let notes = table.notes.into_iter().chain(left_out).chain(unused.note()).collect();
-    Ok(Rows { all, notes })
+    Ok(Read { all, form: (), notes })
 }
 
 impl Wanted<'_> {
@@ -250,7 +243,7 @@ mod tests {
         lines: &str,
         wants: Wants,
         change: impl FnOnce(&mut DataConfig),
-    ) -> Result<Rows, String> {
+    ) -> Result<Read<Row>, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.jsonl");
         std::fs::write(&path, lines).unwrap();
@@ -267,7 +260,7 @@ mod tests {
     fn negatives_are_fields_or_lists_and_a_triplet_has_one() {
         let lines =
             r#"{"anchor":"a","positive":"b","negative":"c","negatives":["d","e"],"more":1}"#;
-        let Rows { all, notes } = rows(lines, Wants::pairs(), |_| {}).unwrap();
+        let Read { all, notes, .. } = rows(lines, Wants::pairs(), |_| {}).unwrap();
         assert_eq!(all[0].negatives, ["c", "d", "e"]);
         assert_eq!(notes, ["not used: `more`"]);
         let all = rows(lines, Wants::triplets(), |_| {}).unwrap().all;
@@ -335,7 +328,7 @@ mod tests {
             "{error}"
         );
         assert!(error.contains("line 3: the field `anchor` is empty"), "{error}");
-        let Rows { all, notes } =
+        let Read { all, notes, .. } =
             rows(&lines, Wants::pairs(), |data| data.skip_broken = true).unwrap();
         assert_eq!((all.len(), notes.len()), (1, 1));
     }

@@ -6,9 +6,6 @@ use tealight_model::names;
 
 use crate::settings::settings;
 
-/// The setting of the file.
-pub(super) const PATH: &str = "task.data.path";
-
 settings! {
     /// `[task.data]`
     pub struct DataConfig {
@@ -40,6 +37,9 @@ settings! {
         pub duplicates: Option<Duplicates> = None,
         /// The share of the rows that is held out for validation; copies are on one side and, without labels, rows with a text or a group in common.
         pub validation: f64 = 0.1,
+        /// The share of the rows of `path` that is held out for a test: the report of the run has the scores on them, and
+        /// `validation` is a share of the rest.
+        pub test: f64 = 0.,
         /// A file of rows for validation, instead of a share.
         pub validation_path: Option<PathBuf> = None,
         /// Leave out rows that lack a text or a label, and tell which, instead of ending with an error.

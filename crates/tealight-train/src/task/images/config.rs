@@ -86,6 +86,10 @@ impl Config {
 }
 
 impl TaskSettings for Config {
+    fn test_share(&self) -> Option<(&Path, f64)> {
+        self.data.test_share()
+    }
+
     fn test_on(&mut self, data: &Path) -> Result<()> {
         self.data = SourceConfig::of_class_folders(data);
         self.absolute_paths()

@@ -81,7 +81,7 @@ impl TaskKind for Config {
             }
             let kept = kept.filter(|_| labels.is_none()).map(Labels::read).transpose()?;
             let labels = labels.or(kept.as_ref().map(Labels::names)).unwrap_or_default();
-            Pictures::open_all(&self.data, labels, preparation, cache, progress)?
+            Pictures::open_test(&self.data, labels, preparation, seed, cache, progress)?
         } else {
             Pictures::open(&self.data, labels, preparation, seed, cache, progress)?
         };

@@ -6,21 +6,20 @@ use tealight_model::models::read_out::ReadOut;
 use tealight_model::{ModelSpec, Outputs, SpecRecord};
 
 use super::loss::{ListNet, LossConfig};
-use super::rows::{List, Rows, Wanted, read};
-use super::source::{DataConfig, Generated, PATH};
+use super::rows::{List, Wanted, read};
+use super::source::{DataConfig, Generated};
 use crate::checks::{at_most, check};
 use crate::data::text::tokenizer::TokenizerConfig;
 use crate::error::{Error, Result};
 use crate::inference::readers::{Readers, TextFields};
 use crate::settings::settings;
 use crate::task::TaskSettings;
+use crate::task::parts::{PATH, Read, Source as _};
 use crate::task::settings::absolute_path;
 use crate::task::table::thousands;
 
 /// The longest sequence: the time of attention grows with its square.
 const MAX_SEQ_LEN: u64 = 1 << 16;
-/// The most drawn queries.
-const MAX_DRAWN: u64 = 1 << 22;
 /// The word of a classifier's record.
 const CLASSIFY: &str = "classify";
 
@@ -59,35 +58,16 @@ impl Config {
     }
 
     fn check_source(&self) -> Result<()> {
-        let DataConfig { path, generated, validation_path, n_generated, .. } = &self.data;
-        match (path.as_os_str().is_empty(), generated) {
-            (true, None) => {
-                let message = format!(
-                    "`{PATH}` is missing: a file of queries with passages, such as a .jsonl"
-                );
-                return Err(Error::config([PATH], message));
-            }
-            (false, Some(_)) => {
-                let message = format!(
-                    "`{PATH}` and `task.data.generated` are both set: the queries come from one of them"
-                );
-                return Err(Error::config([PATH, "task.data.generated"], message));
-            }
-            (true, Some(_)) if validation_path.is_some() => {
-                let message = "`task.data.generated` holds out queries of its own: leave out \
-                               `task.data.validation_path`";
-                return Err(Error::config(["task.data.validation_path"], message));
-            }
-            (true, Some(_)) if matches!(self.loss, LossConfig::MarginMse(_)) => {
-                let message = "`task.data.generated` = \"paraphrases\" has no margins, which \
-                               `task.loss.kind` = \"margin_mse\" needs";
-                return Err(Error::config(["task.data.generated", "task.loss.kind"], message));
-            }
-            _ => {}
+        let DataConfig { generated, n_generated, .. } = &self.data;
+        let drawn = (generated.is_some(), *n_generated);
+        let what = "a file of queries with passages, such as a .jsonl";
+        self.files().check_generated(drawn, "queries", what)?;
+        if generated.is_some() && matches!(self.loss, LossConfig::MarginMse(_)) {
+            let message = "`task.data.generated` = \"paraphrases\" has no margins, which \
+                           `task.loss.kind` = \"margin_mse\" needs";
+            return Err(Error::config(["task.data.generated", "task.loss.kind"], message));
         }
-        let is_drawable = |n: usize| (10..=MAX_DRAWN as usize).contains(&n);
-        let rule = format!("must be from 10 to {MAX_DRAWN}");
-        check("task.data.n_generated", *n_generated, is_drawable, &rule)
+        Ok(())
     }
 
     /// Names the columns of test data. Their labels are grades, whatever the model was trained with.
@@ -114,9 +94,7 @@ impl TaskSettings for Config {
         at_most("task.n_token_types", n_token_types as u64, MAX_SEQ_LEN)?;
         self.loss.settings().validate()?;
         self.check_source()?;
-        let DataConfig { validation, label_scale, max_passages, .. } = self.data;
-        let is_share = |share| share > 0. && share < 1.;
-        check("task.data.validation", validation, is_share, "must be a share between 0 and 1")?;
+        let DataConfig { label_scale, max_passages, .. } = self.data;
         let is_scale = |scale: f64| scale.is_finite() && scale > 0.;
         check("task.data.label_scale", label_scale, is_scale, "must be positive")?;
         check("task.data.max_passages", max_passages, |n| n > 1, "must be at least 2")?;
@@ -130,9 +108,13 @@ impl TaskSettings for Config {
         self.tokenizer.absolute_paths()
     }
 
+    fn test_share(&self) -> Option<(&Path, f64)> {
+        self.files().test_share()
+    }
+
     fn test_on(&mut self, data: &Path) -> Result<()> {
-        let DataConfig { path, generated, validation_path, .. } = &mut self.data;
-        (*generated, *validation_path) = (None, None);
+        let DataConfig { path, generated, validation_path, test, .. } = &mut self.data;
+        (*generated, *validation_path, *test) = (None, None, 0.);
         data.clone_into(path);
         absolute_path(path)
     }
@@ -174,7 +156,7 @@ impl TaskSettings for Config {
         if self.data.generated.is_some() {
             return Ok(Vec::new());
         }
-        let Rows { all, notes } = read(PATH, &self.data.path, self.wanted())?;
+        let Read { all, notes, .. } = read(PATH, &self.data.path, self.wanted())?;
         Ok(notes.into_iter().chain(remarks(&all)).collect())
     }
 

@@ -7,21 +7,19 @@ use tealight_ops::rng::{Purpose, Stream};
 
 use super::config::{Config, remarks};
 use super::loss::Passages;
-use super::rows::{List, Passage, Rows, read};
-use super::source::{DataConfig, Generated, PATH};
+use super::rows::{List, Passage, read};
+use super::source::{DataConfig, Generated};
 use crate::data::DataFile;
 use crate::data::fingerprint::TextHash;
 use crate::data::paraphrases::{FAMILY, MAX_HELD_OUT, Paraphrase, paraphrases};
 use crate::data::text::corpus::Origin;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inference::text_classifier::Text;
 use crate::inference::text_classifier::encoder::{Encoder, Tokens};
-use crate::task::settings::must_differ;
+use crate::task::parts::{Files, Parts, Read, Source, parts, test_parts};
 use crate::task::table::thousands;
 use crate::task::text::{kept_or_trained, tokenizer_file};
 
-const VALIDATION: &str = "task.data.validation";
-const VALIDATION_PATH: &str = "task.data.validation_path";
 /// Passages of a drawn query besides those of its family.
 const N_OTHERS: usize = 4;
 
@@ -50,15 +48,6 @@ pub(super) struct Data {
     pub(super) remarks: Vec<String>,
 }
 
-/// The queries of both splits.
-struct Splits {
-    train: Vec<List>,
-    validation: Vec<List>,
-    n_fitting: Option<Vec<usize>>,
-    files: Vec<DataFile>,
-    notes: Vec<String>,
-}
-
 impl Data {
     /// Reads or draws the queries, and reads the tokenizer in `kept` or trains it. All queries are held out in a test.
     pub(super) fn new(
@@ -68,8 +57,12 @@ impl Data {
         kept: Option<&Path>,
         is_test: bool,
     ) -> Result<Self> {
-        let splits = if is_test { Splits::to_test(config)? } else { Splits::new(config, seed)? };
-        let Splits { train, validation, n_fitting, mut files, notes } = splits;
+        let (parts, n_fitting) = match config.data.generated {
+            Some(Generated::Paraphrases) => drawn(config.data.n_generated, seed),
+            None if is_test => (test_parts(config, seed)?, None),
+            None => (parts(config, seed)?, None),
+        };
+        let Parts { train, validation, mut files, notes, .. } = parts;
         let texts = train.iter().flat_map(|list| {
             let passages = list.passages.iter().map(|passage| &passage.text);
             [&list.query].into_iter().chain(passages).map(|text| Ok(text.clone()))
@@ -157,108 +150,75 @@ fn examples_of(
     }
 }
 
-impl Splits {
-    fn new(config: &Config, seed: u64) -> Result<Self> {
-        let DataConfig { path, generated, n_generated, validation_path, validation, .. } =
-            &config.data;
-        if let Some(Generated::Paraphrases) = generated {
-            return Ok(Self::drawn(*n_generated, seed));
-        }
-        let Rows { all, mut notes } = read(PATH, path, config.wanted())?;
-        let mut files = vec![data_file(PATH, path, &all)];
-        let (train, held_out) = match validation_path {
-            None => divided(all, *validation, seed)?,
-            Some(other) => {
-                must_differ(path, other)?;
-                let held_out = read(VALIDATION_PATH, other, config.wanted())?;
-                files.push(data_file(VALIDATION_PATH, other, &held_out.all));
-                notes.extend(held_out.notes);
-                notes.extend(in_both(&all, &held_out.all));
-                (all, held_out.all)
+impl Source for Config {
+    const TASK: &'static str = "rerank";
+    const EXAMPLES: &'static str = "queries";
+    type Example = List;
+    type Form = ();
+
+    fn files(&self) -> Files<'_> {
+        let DataConfig { path, validation_path, validation, test, .. } = &self.data;
+        Files::new(path, validation_path.as_ref(), *validation, *test)
+    }
+
+    fn read(&self, key: &'static str, path: &Path) -> Result<Read<List>> {
+        read(key, path, self.wanted())
+    }
+
+    /// Of its texts, each behind its length, and its labels.
+    fn fingerprint(&self, key: &str, path: &Path, lists: &[List]) -> DataFile {
+        let mut hash = TextHash::default();
+        for List { query, passages, .. } in lists {
+            hash.add(query);
+            for Passage { text, label } in passages {
+                hash.add(text);
+                hash.add(&label.to_string());
             }
-        };
-        Ok(Self { train, validation: held_out, n_fitting: None, files, notes })
-    }
-
-    /// All queries of the file of the training queries, on both sides.
-    fn to_test(config: &Config) -> Result<Self> {
-        let path = &config.data.path;
-        let Rows { all, notes } = read(PATH, path, config.wanted())?;
-        let files = vec![data_file(PATH, path, &all)];
-        Ok(Self { train: all.clone(), validation: all, n_fitting: None, files, notes })
-    }
-
-    /// Each first sentence of a pair with the second sentences of its family, and of others.
-    fn drawn(n: usize, seed: u64) -> Self {
-        let lists = |is_held_out: bool, n: usize| {
-            let which = if is_held_out { "lists, held out" } else { "lists" };
-            let stream = Stream::new(seed, Purpose::Data).fork_name(which);
-            let pairs = paraphrases(seed, is_held_out, n);
-            let list = |at: usize| {
-                let first = at - at % FAMILY;
-                let own = first..first + FAMILY;
-                let far = n - FAMILY;
-                let others = (0..N_OTHERS as u64).map(|draw| {
-                    let place = stream.fork(at as u64).below(draw, far as u64) as usize;
-                    if place < first { place } else { place + FAMILY }
-                });
-                let passages = own.chain(others).map(|other| Passage {
-                    text: pairs[other].second.clone(),
-                    label: f64::from(u8::from(other == at)),
-                });
-                let mut passages: Vec<Passage> = passages.collect();
-                let order = stream.fork(at as u64).fork_name("order").permutation(passages.len());
-                passages = order.into_iter().map(|place| passages[place].clone()).collect();
-                let origin = Origin { path: Path::new("paraphrases").into(), line: at as u64 + 1 };
-                List { query: pairs[at].first.clone(), passages, origin }
-            };
-            let n_fitting = pairs
-                .iter()
-                .map(|Paraphrase { is_certain, .. }| if *is_certain { 1 } else { FAMILY });
-            (n_fitting.collect::<Vec<_>>(), (0..n).map(list).collect::<Vec<_>>())
-        };
-        let whole = |n: usize| n.next_multiple_of(FAMILY).max(2 * FAMILY);
-        let (n_fitting, validation) = lists(true, whole(n / 5).min(MAX_HELD_OUT));
-        let (_, train) = lists(false, whole(n));
-        Self { train, validation, n_fitting: Some(n_fitting), files: Vec::new(), notes: Vec::new() }
-    }
-}
-
-/// How many queries of `held_out` are to train on, too.
-fn in_both(train: &[List], held_out: &[List]) -> Option<String> {
-    let trained: std::collections::BTreeSet<&str> = train.iter().map(|list| &*list.query).collect();
-    let n = held_out.iter().filter(|list| trained.contains(&*list.query)).count();
-    (n > 0).then(|| {
-        format!("{} queries of `{VALIDATION_PATH}` are in `{PATH}`, too", thousands(n as u64))
-    })
-}
-
-/// Holds out a share of the queries, by a hash of their text.
-fn divided(all: Vec<List>, share: f64, seed: u64) -> Result<(Vec<List>, Vec<List>)> {
-    let stream = Stream::new(seed, Purpose::Data).fork_name("rerank");
-    let n = all.len();
-    let (validation, train): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|list| stream.fork_name(&list.query).uniform(0) < share);
-    if train.is_empty() || validation.is_empty() {
-        let message = format!(
-            "`{VALIDATION}` = {share} leaves {} of {n} queries to train on and {} for validation",
-            train.len(),
-            validation.len()
-        );
-        return Err(Error::config([VALIDATION], message));
-    }
-    Ok((train, validation))
-}
-
-/// The file with the fingerprint of its texts, each behind its length, and its labels.
-fn data_file(key: &str, path: &Path, lists: &[List]) -> DataFile {
-    let mut hash = TextHash::default();
-    for List { query, passages, .. } in lists {
-        hash.add(query);
-        for Passage { text, label } in passages {
-            hash.add(text);
-            hash.add(&label.to_string());
         }
+        DataFile::new(key, path, hash.finish())
     }
-    DataFile::new(key, path, hash.finish())
+
+    /// By a hash of their text.
+    fn held_out(&self, lists: &[List], share: f64, stream: Stream) -> Vec<bool> {
+        lists.iter().map(|list| stream.fork_name(&list.query).uniform(0) < share).collect()
+    }
+
+    fn identity(&self, list: &List) -> Option<String> {
+        Some(list.query.clone())
+    }
+}
+
+/// Each first sentence of a pair with the second sentences of its family, and of others; and how many passages fit each
+/// held-out query as well as the right one.
+fn drawn(n: usize, seed: u64) -> (Parts<List>, Option<Vec<usize>>) {
+    let lists = |is_held_out: bool, n: usize| {
+        let which = if is_held_out { "lists, held out" } else { "lists" };
+        let stream = Stream::new(seed, Purpose::Data).fork_name(which);
+        let pairs = paraphrases(seed, is_held_out, n);
+        let list = |at: usize| {
+            let first = at - at % FAMILY;
+            let own = first..first + FAMILY;
+            let far = n - FAMILY;
+            let others = (0..N_OTHERS as u64).map(|draw| {
+                let place = stream.fork(at as u64).below(draw, far as u64) as usize;
+                if place < first { place } else { place + FAMILY }
+            });
+            let passages = own.chain(others).map(|other| Passage {
+                text: pairs[other].second.clone(),
+                label: f64::from(u8::from(other == at)),
+            });
+            let mut passages: Vec<Passage> = passages.collect();
+            let order = stream.fork(at as u64).fork_name("order").permutation(passages.len());
+            passages = order.into_iter().map(|place| passages[place].clone()).collect();
+            let origin = Origin { path: Path::new("paraphrases").into(), line: at as u64 + 1 };
+            List { query: pairs[at].first.clone(), passages, origin }
+        };
+        let n_fitting =
+            pairs.iter().map(|Paraphrase { is_certain, .. }| if *is_certain { 1 } else { FAMILY });
+        (n_fitting.collect::<Vec<_>>(), (0..n).map(list).collect::<Vec<_>>())
+    };
+    let whole = |n: usize| n.next_multiple_of(FAMILY).max(2 * FAMILY);
+    let (n_fitting, validation) = lists(true, whole(n / 5).min(MAX_HELD_OUT));
+    let (_, train) = lists(false, whole(n));
+    (Parts::drawn(train, validation, ()), Some(n_fitting))
 }

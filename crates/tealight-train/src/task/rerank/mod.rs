@@ -37,6 +37,7 @@ use crate::inference::text_classifier::encoder::Tokens;
 use crate::inference::text_classifier::rows::Rows;
 use crate::task::context::TaskContext;
 use crate::task::metrics::{Measures, Metrics, by_name};
+use crate::task::parts::PATH;
 use crate::task::report::Report;
 use crate::task::sample::Sample;
 use crate::task::text::embedding_rows;
@@ -45,7 +46,6 @@ use crate::task::{
 };
 use data::{Data, Example};
 use report::Named;
-use source::PATH;
 
 /// The task: queries with their passages as token ids.
 #[derive(Debug)]

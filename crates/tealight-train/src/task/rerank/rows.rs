@@ -16,6 +16,7 @@ use crate::data::table::{Cell, Cells, Table, Unused};
 use crate::data::text::corpus::Origin;
 use crate::error::{Error, Result};
 use crate::task::label_column::LabelColumn;
+use crate::task::parts::Read;
 
 /// The fields of rows with positives and negatives.
 const POSITIVE: &str = "positive";
@@ -25,7 +26,7 @@ const ADVICE: &str = "; `task.data.skip_broken` = true (`--skip-broken`) leaves 
 
 /// A query with its passages.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct List {
+pub(in crate::task) struct List {
     pub(super) query: String,
     pub(super) passages: Vec<Passage>,
     /// The place of its first row.
@@ -37,15 +38,6 @@ pub(super) struct List {
 pub(super) struct Passage {
     pub(super) text: String,
     pub(super) label: f64,
-}
-
-/// The queries of a file.
-#[derive(Debug)]
-pub(super) struct Rows {
-    /// In the order of their first rows.
-    pub(super) all: Vec<List>,
-    /// What a user should know about how they were read, a line each.
-    pub(super) notes: Vec<String>,
 }
 
 /// What is read of a file.
@@ -62,7 +54,7 @@ pub(super) struct Wanted<'a> {
 ///
 /// # Errors
 /// If it cannot be read, or holds no query; if a row is broken, unless these are left out, or all are.
-pub(super) fn read(key: &str, path: &Path, wanted: Wanted<'_>) -> Result<Rows> {
+pub(super) fn read(key: &str, path: &Path, wanted: Wanted<'_>) -> Result<Read<List>> {
     let DataConfig { query, passage, label, skip_broken, .. } = wanted.data;
     let table = Table::open(key, path)?;
     let has = |name: &str| table.heading().is_none_or(|all| all.iter().any(|known| known == name));
@@ -104,7 +96,7 @@ pub(super) fn read(key: &str, path: &Path, wanted: Wanted<'_>) -> Result<Rows> {
     }
     let left_out = broken.note().map(|note| format!("`{}`: {note}", path.display()));
     let notes = table.notes.into_iter().chain(left_out).chain(unused.note()).collect();
-    Ok(Rows { all, notes })
+    Ok(Read { all, form: (), notes })
 }
 
 impl Wanted<'_> {

@@ -14,15 +14,12 @@ use crate::error::{Error, Result};
 use crate::inference::labels::Objective;
 use crate::settings::settings;
 use crate::task::classify::ClassWeights;
+use crate::task::parts::{Files, PATH};
 use crate::task::settings::{absolute_path, check_label_smoothing};
 use crate::task::{Imitated, TaskSettings};
 
-/// The setting of the sentences.
-pub(super) const PATH: &str = "task.data.path";
 /// The longest sequence: the time of attention grows with its square.
 const MAX_SEQ_LEN: u64 = 1 << 16;
-/// The most drawn sentences.
-const MAX_DRAWN: u64 = 1 << 22;
 
 settings! {
     /// `[task] kind = "tag"`
@@ -80,6 +77,9 @@ settings! {
         pub entities: String = "entities".to_owned(),
         /// The share of the sentences, or of the documents between lines with `-DOCSTART-`, that is held out for validation.
         pub validation: f64 = 0.1,
+        /// The share of the sentences of `path`, or of its documents, that is held out for a test: the report of the run has
+        /// the scores on them, and `validation` is a share of the rest.
+        pub test: f64 = 0.,
         /// A file of sentences for validation, instead of a share.
         pub validation_path: Option<PathBuf> = None,
     }
@@ -112,6 +112,12 @@ impl Config {
         Wanted { columns, words, tags, text, entities, labels, needs_tags: true }
     }
 
+    /// The files and shares.
+    pub(super) fn files(&self) -> Files<'_> {
+        let DataConfig { path, validation_path, validation, test, .. } = &self.data;
+        Files::new(path, validation_path.as_ref(), *validation, *test)
+    }
+
     fn check_labels(&self) -> Result<()> {
         let Some(labels) = &self.labels else { return Ok(()) };
         let different: BTreeSet<_> = labels.iter().collect();
@@ -126,29 +132,10 @@ impl Config {
     }
 
     fn check_source(&self) -> Result<()> {
-        let DataConfig { path, generated, validation_path, n_generated, columns, .. } = &self.data;
-        match (path.as_os_str().is_empty(), generated) {
-            (true, None) => {
-                let message =
-                    format!("`{PATH}` is missing: a file of words and tags, such as a .conll");
-                return Err(Error::config([PATH], message));
-            }
-            (false, Some(_)) => {
-                let message = format!(
-                    "`{PATH}` and `task.data.generated` are both set: the sentences come from one of them"
-                );
-                return Err(Error::config([PATH, "task.data.generated"], message));
-            }
-            (true, Some(_)) if validation_path.is_some() => {
-                let message = "`task.data.generated` holds out sentences of its own: leave out \
-                               `task.data.validation_path`";
-                return Err(Error::config(["task.data.validation_path"], message));
-            }
-            _ => {}
-        }
-        let is_drawable = |n: usize| (10..=MAX_DRAWN as usize).contains(&n);
-        let rule = format!("must be from 10 to {MAX_DRAWN}");
-        check("task.data.n_generated", *n_generated, is_drawable, &rule)?;
+        let DataConfig { generated, n_generated, columns, .. } = &self.data;
+        let drawn = (generated.is_some(), *n_generated);
+        let what = "a file of words and tags, such as a .conll";
+        self.files().check_generated(drawn, "sentences", what)?;
         match columns.as_deref() {
             None => Ok(()),
             Some([word, tag]) if word != tag => Ok(()),
@@ -177,13 +164,6 @@ impl TaskSettings for Config {
         self.check_labels()?;
         self.class_weights.validate(Objective::Classes)?;
         self.check_source()?;
-        let is_share = |share| share > 0. && share < 1.;
-        check(
-            "task.data.validation",
-            self.data.validation,
-            is_share,
-            "must be a share between 0 and 1",
-        )?;
         self.tokenizer.validate()
     }
 
@@ -194,9 +174,13 @@ impl TaskSettings for Config {
         self.tokenizer.absolute_paths()
     }
 
+    fn test_share(&self) -> Option<(&Path, f64)> {
+        self.files().test_share()
+    }
+
     fn test_on(&mut self, data: &Path) -> Result<()> {
-        let DataConfig { path, generated, validation_path, scheme, .. } = &mut self.data;
-        (*generated, *validation_path, *scheme) = (None, None, None);
+        let DataConfig { path, generated, validation_path, test, scheme, .. } = &mut self.data;
+        (*generated, *validation_path, *test, *scheme) = (None, None, 0., None);
         data.clone_into(path);
         absolute_path(path)
     }

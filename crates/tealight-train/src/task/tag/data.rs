@@ -4,18 +4,18 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::config::{Config, PATH};
+use super::config::Config;
 use super::remarks::remarks;
 use super::rows::{Encoded, Row, Rows, check_types, encode, of_words, without_loss};
-use super::splits::{Splits, data_file, splits};
+use super::splits::Splits;
 use crate::data::DataFile;
 use crate::data::tags::scheme::{Entity, OUTSIDE, Scheme};
-use crate::data::tags::{Sentences, read};
 use crate::data::text::corpus::Origin;
 use crate::data::text::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 use crate::inference::labels::{Labels, Objective};
 use crate::inference::tagger::content_len;
+use crate::task::parts::{PATH, Parts};
 use crate::task::text::{kept_or_trained, tokenizer_file};
 
 /// A held-out sentence.
@@ -61,40 +61,40 @@ impl Data {
         seed: u64,
         kept: Option<&Path>,
     ) -> Result<Self> {
-        let (splits, files, mut notes) = splits(config, seed)?;
-        notes.extend(remarks(splits.both()));
-        let of_file = match splits.schemes[0] {
+        let mut splits = Splits::new(config, seed)?;
+        let of_sentences = remarks(splits.both());
+        splits.parts.notes.extend(of_sentences);
+        let [of_training, _] = splits.parts.forms;
+        let of_file = match of_training {
             Some(Scheme::None) => Scheme::None,
             _ => Scheme::Iob2,
         };
         let of_labels = config.labels.as_ref().map(|labels| Scheme::of_labels(labels));
         let scheme = config.scheme.or(of_labels).unwrap_or(of_file);
-        check_prefixes(config, splits.schemes[0], scheme)?;
+        check_prefixes(config, of_training, scheme)?;
         let build = Build { config, scheme, seq_len, kept, labels: None };
-        build.data(splits, files, notes)
+        build.data(splits)
     }
 
-    /// Reads the file of the training sentences to test a trained model on: all of them are held out. Its tags and its
-    /// tokenizer are those in `kept` or in the settings.
-    pub(super) fn to_test(config: &Config, seq_len: usize, kept: Option<&Path>) -> Result<Self> {
-        let path = &config.data.path;
+    /// Reads the sentences to test a trained model on: [`Splits::to_test`]. Their tags and the tokenizer are those in `kept`
+    /// or in the settings.
+    pub(super) fn to_test(
+        config: &Config,
+        seq_len: usize,
+        seed: u64,
+        kept: Option<&Path>,
+    ) -> Result<Self> {
         let labels = match (kept, &config.labels) {
             (_, Some(listed)) => Some(Labels::new(Objective::Classes, listed.clone())),
             (Some(run), None) => Some(Labels::read(run)?),
             (None, None) => None,
         };
-        let mut wanted = config.wanted();
-        wanted.labels = labels.as_ref().map(Labels::names);
-        let Sentences { all, scheme, notes } = read(PATH, path, &wanted, config.data.scheme)?;
-        let files = vec![data_file(PATH, path, &all)];
-        // The baselines, which learn from the training sentences, learn from these.
-        let schemes = [scheme; 2];
-        let splits = Splits { train: all.clone(), validation: all, best: Vec::new(), schemes };
+        let splits = Splits::to_test(config, labels.as_ref().map(Labels::names), seed)?;
         let of_labels = labels.as_ref().map(|labels| Scheme::of_labels(labels.names()));
         let learnt = config.scheme.or(of_labels).unwrap_or(Scheme::Iob2);
-        check_prefixes(config, scheme, learnt)?;
+        check_prefixes(config, splits.parts.forms[0], learnt)?;
         let build = Build { config, scheme: learnt, seq_len, kept, labels };
-        build.data(splits, files, notes)
+        build.data(splits)
     }
 
     /// Rows with the most likely tag of each word: of the predicted classes, in the order of the rows and their targets.
@@ -122,24 +122,23 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
-    fn data(
-        self,
-        splits: Splits,
-        mut files: Vec<DataFile>,
-        mut remarks: Vec<String>,
-    ) -> Result<Data> {
+    fn data(self, splits: Splits) -> Result<Data> {
         let Self { config, scheme, seq_len, kept, .. } = self;
-        let texts = splits.train.iter().map(|one| Ok(one.text()));
+        let texts = splits.parts.train.iter().map(|one| Ok(one.text()));
         let tokenizer = kept_or_trained(kept, &config.tokenizer, || Ok(texts))?;
         // A trained model reads words as its folder says.
         let tokenizer = if kept.is_some() { tokenizer } else { tokenizer.with_prefix_space()? };
-        files.push(tokenizer_file(&tokenizer)?);
         let encode = |(sentences, given)| encode(sentences, &tokenizer, given, scheme);
         let [train, held_out] = splits.both().map(encode);
         let (train, held_out) = (train?, held_out?);
+        let Splits { parts, best } = splits;
+        let Parts {
+            train: trained_on, validation: tested_on, mut files, notes: mut remarks, ..
+        } = parts;
+        files.push(tokenizer_file(&tokenizer)?);
         remarks.extend(of_words(train.iter().chain(&held_out)));
         let labels = labels_of(&train, config, self.labels)?;
-        for (sentences, encoded) in [(&splits.train, &train), (&splits.validation, &held_out)] {
+        for (sentences, encoded) in [(&trained_on, &train), (&tested_on, &held_out)] {
             check_types(&labels, sentences, encoded)?;
         }
         let classes = labels.by_name();
@@ -160,8 +159,8 @@ impl Build<'_> {
             let message = format!("`{PATH}`: the tokenizer makes no token of the words");
             return Err(Error::config([PATH, "task.tokenizer"], message));
         }
-        let mut best = splits.best.into_iter();
-        let held_out = held_out.into_iter().zip(splits.validation);
+        let mut best = best.into_iter();
+        let held_out = held_out.into_iter().zip(tested_on);
         let held_out = held_out.map(|(encoded, sentence)| HeldOut {
             text: sentence.text(),
             words: encoded.words,

@@ -79,7 +79,7 @@ impl TaskKind for Config {
         let required_len = model.required_len();
         let seq_len = required_len.map_or(self.seq_len, |len| len.min(self.seq_len));
         let data = if test.is_some() {
-            Data::to_test(self, seq_len, kept)?
+            Data::to_test(self, seq_len, seed, kept)?
         } else {
             Data::new(self, seq_len, seed, kept)?
         };

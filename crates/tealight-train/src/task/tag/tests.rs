@@ -68,7 +68,7 @@ fn labels_stand_on_sub_words_as_run_ner_puts_them() {
                 config.scheme =
                     Some(if folder == "distilbert_ner" { Scheme::None } else { Scheme::Iob2 });
                 config.data.scheme = config.scheme;
-                let data = Data::to_test(&config, seq_len, None).unwrap();
+                let data = Data::to_test(&config, seq_len, 17, None).unwrap();
                 let row = &data.train[0];
                 let ids: Vec<i64> = row.ids.iter().map(|&id| i64::from(id)).collect();
                 let recorded = numbers(&sentence["input_ids"]);

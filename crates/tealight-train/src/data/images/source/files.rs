@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{PATH, fault};
-use crate::checks::{given, share};
+use crate::checks::{given, share, share_or_none};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::settings::settings;
@@ -11,6 +11,7 @@ use crate::settings::settings;
 /// The key of the pictures that are held out.
 pub(super) const VALIDATION_PATH: &str = "task.data.validation_path";
 const VALIDATION: &str = "task.data.validation";
+pub(super) const TEST: &str = "task.data.test";
 
 settings! {
     /// `[task.data] kind = "folders"` and `kind = "archive"`
@@ -24,6 +25,9 @@ settings! {
         pub held_out: Option<String> = None,
         /// The share of each class that is held out, where no folder is; .1 when absent.
         pub validation: Option<f64> = None,
+        /// The share of each class that is held out for a test, of the pictures that are not held out otherwise: the report of
+        /// the run has the scores on them.
+        pub test: f64 = 0.,
         /// Leave out files that are no pictures, and tell how many, instead of ending with an error.
         pub skip_broken: bool = false,
     }
@@ -62,6 +66,7 @@ impl Config {
     pub(super) fn validate(&self, what: &str) -> Result<()> {
         given(PATH, &self.path, what)?;
         self.validation.map_or(Ok(()), |validation| share(VALIDATION, validation))?;
+        share_or_none(TEST, self.test)?;
         let Some(other) = &self.validation_path else { return Ok(()) };
         let refused = |key: &str| {
             let message = format!(

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use super::fault;
-use super::files::absolute;
-use crate::checks::{given, share};
+use super::files::{TEST, absolute};
+use crate::checks::{given, share, share_or_none};
 use crate::data::compressed::{self, Compression, ReadProgress};
 use crate::data::file::DataFile;
 use crate::data::fingerprint::Fnv128;
@@ -44,6 +44,9 @@ settings! {
         pub validation_labels: Option<PathBuf> = None,
         /// The share of each class that is held out, where no file is; .1 when absent.
         pub validation: Option<f64> = None,
+        /// The share of each class that is held out for a test, of the pictures that are not held out otherwise: the report of
+        /// the run has the scores on them.
+        pub test: f64 = 0.,
     }
 }
 
@@ -52,6 +55,7 @@ impl Config {
         given(IMAGES, &self.images, "an IDX file of pictures, such as train-images-idx3-ubyte.gz")?;
         given(LABELS, &self.labels, "an IDX file of labels, such as train-labels-idx1-ubyte.gz")?;
         self.validation.map_or(Ok(()), |validation| share(VALIDATION, validation))?;
+        share_or_none(TEST, self.test)?;
         let refused = |given: &str, other: &str, rule: &str| {
             let message = format!("`{given}` is set and `{other}` is {rule}");
             Err(Error::config([given, other], message))

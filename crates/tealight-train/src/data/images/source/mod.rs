@@ -34,6 +34,15 @@ choice! {
 /// The key of most paths.
 pub(super) const PATH: &str = "task.data.path";
 
+/// The shares of each class that are held out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shares {
+    /// For validation, where the settings give it.
+    pub(super) validation: Option<f64>,
+    /// For a test; 0: none.
+    pub(super) test: f64,
+}
+
 impl SourceConfig {
     /// Checks the settings and finds the files; no picture is read yet. Only drawn pictures depend on the seed.
     pub(super) fn open(&self, seed: u64) -> Result<Box<dyn Source>> {
@@ -75,13 +84,25 @@ impl SourceConfig {
         }
     }
 
-    /// The share that is held out, where it is drawn and the settings give one.
-    pub(super) fn validation(&self) -> Option<f64> {
-        match self {
-            Self::Folders(config) | Self::Archive(config) => config.validation,
-            Self::Idx(config) => config.validation,
-            Self::Cifar(_) | Self::Shapes(_) => None,
-        }
+    /// The shares that are held out.
+    pub(super) fn shares(&self) -> Shares {
+        let (validation, test) = match self {
+            Self::Folders(config) | Self::Archive(config) => (config.validation, config.test),
+            Self::Idx(config) => (config.validation, config.test),
+            Self::Cifar(_) | Self::Shapes(_) => return Shares::default(),
+        };
+        Shares { validation, test }
+    }
+
+    /// The share that is held out for a test, and where the pictures are.
+    pub(crate) fn test_share(&self) -> Option<(&Path, f64)> {
+        let path = match self {
+            Self::Folders(config) | Self::Archive(config) => &config.path,
+            Self::Idx(config) => &config.images,
+            Self::Cifar(_) | Self::Shapes(_) => return None,
+        };
+        let Shares { test, .. } = self.shares();
+        (test > 0.).then_some((path, test))
     }
 
     /// Whether pictures that cannot be decoded are left out.
