@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Result, Tensor, Var};
 use tealight_model::attention::AttentionConfig;
-use tealight_model::block::NormPlacement;
+use tealight_model::block::{BlockInput, NormPlacement};
 use tealight_model::embedding::Input;
 use tealight_model::feed_forward::FeedForwardConfig;
 use tealight_model::models::lm_head::LmHeadConfig;
@@ -89,6 +89,34 @@ fn documents_packed_into_one_sequence_are_read_as_if_alone() -> Result<()> {
         let difference = (packed.narrow(1, start, len)? - alone)?.abs()?.max_all()?;
         assert!(difference.to_scalar::<f64>()? < 1e-12, "{difference}");
     }
+    Ok(())
+}
+
+/// softmax(Q Kᵀ / √d) of the heads of a layer are its attention weights, with the rotation of the positions.
+#[test]
+fn heads_of_a_layer_give_its_attention_weights() -> Result<()> {
+    let store = store();
+    let position = PositionConfig::default_of("rotary").expect("a kind");
+    let config = ModelConfig { d_model: 30, position, n_layers: 3, ..config() };
+    let model = build(&config, &store)?;
+    let (ids, mask) = (input_ids()?, Mask::none());
+    let maps = model.attention_maps(&Input::tokens(&ids), &mask)?;
+    let context = BlockInput::new(&mask, Mode::Eval);
+    for (layer, map) in maps.iter().enumerate() {
+        let heads = model.transformer().heads(&Input::tokens(&ids), &context, layer)?;
+        let [query, key, value] = heads.expect("softmax has heads");
+        assert_eq!(value.dims(), [2, SEQ_LEN, 3, 10]);
+        let first = |x: &Tensor| x.transpose(1, 2)?.contiguous();
+        let scores = (first(&query)?.matmul(&first(&key)?.t()?)? / 10_f64.sqrt())?;
+        let weights = tealight_ops::softmax::softmax(&scores)?;
+        let difference = (weights - &map.attention.weights)?.abs()?.max_all()?;
+        assert!(difference.to_scalar::<f64>()? < 1e-12, "layer {layer}: {difference}");
+    }
+    assert!(model.transformer().heads(&Input::tokens(&ids), &context, 3).is_err());
+    let gated = AttentionConfig::default_of("aft_simple").expect("a kind");
+    let config = ModelConfig { attention: gated, ..self::config() };
+    let model = build(&config, &self::store())?;
+    assert!(model.transformer().heads(&Input::tokens(&ids), &context, 0)?.is_none());
     Ok(())
 }
 

@@ -151,6 +151,10 @@ impl Attention for BigBird {
         self.output.forward(&concat_heads(&heads)?)
     }
 
+    fn heads(&self, input: &AttentionInput<'_>) -> Result<Option<[Tensor; 3]>> {
+        self.projection.project_rotated(input).map(Some)
+    }
+
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let key_padding_mask = input.mask.padding_only()?;
         let [query, key, _value] = self.projection.project_rotated(input)?;

@@ -201,6 +201,14 @@ impl<K: DenseKind> Attention for Dense<K> {
         self.output.forward(&heads) // (batch, q_len, d_model)
     }
 
+    fn heads(&self, input: &AttentionInput<'_>) -> Result<Option<[Tensor; 3]>> {
+        if !self.rows.kind.score().is_product() {
+            return Ok(None);
+        }
+        let [query, key, value] = self.projection.project_rotated(input)?;
+        Ok(Some([self.rows.score.as_product(&query)?.0, key, value]))
+    }
+
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let [query, key, _value] = self.projection.project_rotated(input)?;
         input.mask.check_lens(query.dim(1)?, key.dim(1)?)?;

@@ -333,6 +333,12 @@ pub trait Attention: fmt::Debug + Send + Sync {
         RowSum::One
     }
 
+    /// Queries, keys and values, each `(batch, len, heads, head_dim)`, as the layer multiplies them: rotated where its
+    /// positions are, and mapped by the weights of its score. `None`: the layer multiplies no queries with keys.
+    fn heads(&self, _input: &AttentionInput<'_>) -> Result<Option<[Tensor; 3]>> {
+        Ok(None)
+    }
+
     /// Further matrices to plot, by name: `(batch or 1, n_maps, rows, columns)`.
     fn factors(&self, _input: &AttentionInput<'_>) -> Result<Vec<(&'static str, Tensor)>> {
         Ok(Vec::new())

@@ -173,6 +173,11 @@ impl Attention for Softmax {
         self.output(input.x, &heads) // (batch, q_len, d_model)
     }
 
+    fn heads(&self, input: &AttentionInput<'_>) -> Result<Option<[Tensor; 3]>> {
+        let [query, key, value] = self.projection.project_rotated(input)?;
+        Ok(Some([self.score.as_product(&query)?.0, key, value]))
+    }
+
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let [query, key, _value] = self.projection.project_rotated(input)?;
         let (query, scale) = self.score.as_product(&query)?;

@@ -168,6 +168,12 @@ impl Block {
         Ok((BlockMaps { attention, cross_attention }, self.feed_forward(&x, mode)?))
     }
 
+    /// Queries, keys and values of the self-attention for the input `x` of the block: [`Attention::heads`].
+    pub(super) fn heads(&self, x: &Tensor, input: &BlockInput<'_>) -> Result<Option<[Tensor; 3]>> {
+        let inner = self.attention.layer_input(x)?;
+        self.attention.layer.heads(&own_input(&inner, input))
+    }
+
     /// The decoding state before the first position.
     pub fn decoding<'a>(&'a self, memory: Option<Memory<'a>>) -> Result<BlockDecoding<'a>> {
         let attention = decoding::initial_state(self.attention.layer.as_ref(), None)?;

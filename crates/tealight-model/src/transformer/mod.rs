@@ -108,6 +108,25 @@ impl Transformer {
         self.through_stack(input, context, Stack::hidden_states)
     }
 
+    /// Queries, keys and values of the self-attention of `layer`, counted from 0, each `(batch, len, heads, head_dim)`:
+    /// [`Attention::heads`](crate::attention::Attention::heads).
+    ///
+    /// # Errors
+    /// As [`Self::forward`], and if there is no such layer.
+    pub fn heads(
+        &self,
+        input: &Input<'_>,
+        context: &BlockInput<'_>,
+        layer: usize,
+    ) -> Result<Option<[Tensor; 3]>> {
+        self.through_stack(input, context, |stack, x, context| stack.heads(x, context, layer))
+    }
+
+    /// The number of blocks.
+    pub fn n_layers(&self) -> usize {
+        self.stack.n_layers()
+    }
+
     /// The attention weights of each layer.
     pub fn attention_maps(
         &self,

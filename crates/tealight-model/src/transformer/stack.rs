@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use candle_core::{Result, Tensor};
+use candle_core::{Result, Tensor, bail};
 use candle_nn::VarBuilder;
 use tealight_ops::recompute::checkpoint;
 
@@ -82,6 +82,32 @@ impl Stack {
         }
         states.push(if self.blocks.is_empty() { x } else { self.normalise(x)? });
         Ok(states)
+    }
+
+    /// Queries, keys and values of the self-attention of block `layer` ([`Attention::heads`]): later blocks do not run.
+    ///
+    /// [`Attention::heads`]: crate::attention::Attention::heads
+    ///
+    /// # Errors
+    /// If there is no such block.
+    pub fn heads(
+        &self,
+        x: &Tensor,
+        input: &BlockInput<'_>,
+        layer: usize,
+    ) -> Result<Option<[Tensor; 3]>> {
+        let Some(block) = self.blocks.get(layer) else {
+            bail!("there is no block {layer} among {}", self.blocks.len());
+        };
+        let mut first = None;
+        let x = through(&self.blocks[..layer], x, input, &mut first)?;
+        pass_on(&mut first, || block.passed_on(&x, input))?;
+        block.heads(&x, &BlockInput { first: first.as_ref(), ..*input })
+    }
+
+    /// How many blocks there are.
+    pub fn n_layers(&self) -> usize {
+        self.blocks.len()
     }
 
     /// The attention weights of each block.

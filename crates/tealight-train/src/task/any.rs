@@ -10,6 +10,7 @@ use candle_core::Tensor;
 use candle_nn::VarBuilder;
 use serde_json::Value;
 use tealight_model::cost::{Cost, Estimate};
+use tealight_model::transformer::Transformer;
 use tealight_model::{Mode, ModelConfig, ParamStore};
 
 use crate::data::{DataFile, Split};
@@ -20,7 +21,7 @@ use crate::task::metrics::Metrics;
 use crate::task::report::Report;
 use crate::task::sample::Sample;
 use crate::task::{
-    Evaluated, Imitation, Inputs, JointLoss, Loss, RegisteredTask, RowMeanings, Task,
+    Evaluated, Imitation, Inputs, JointLoss, Loss, Reading, RegisteredTask, RowMeanings, Task,
 };
 
 /// A task of the list of [`TaskConfig`](crate::task::TaskConfig), whichever it is.
@@ -90,6 +91,8 @@ macro_rules! erased {
                 mode: Mode,
             ) -> Result<Option<Tensor>>;
             fn loss_by_labels(&self, outputs: &Tensor, batch: &AnyBatch) -> Result<Loss>;
+            fn transformer<'a>(&self, model: &'a AnyModel) -> &'a Transformer;
+            fn readings<'a>(&self, batch: &'a AnyBatch, mode: Mode) -> Vec<Reading<'a>>;
             $(fn $name(&self $(, $part: any!($part))* $(, $argument: $type)*) -> $output;)+
         }
 
@@ -137,6 +140,14 @@ macro_rules! erased {
 
             fn loss_by_labels(&self, outputs: &Tensor, batch: &AnyBatch) -> Result<Loss> {
                 imitation(self).loss_by_labels(outputs, batch.of::<T>())
+            }
+
+            fn transformer<'a>(&self, model: &'a AnyModel) -> &'a Transformer {
+                imitation(self).transformer(model.of::<T>())
+            }
+
+            fn readings<'a>(&self, batch: &'a AnyBatch, mode: Mode) -> Vec<Reading<'a>> {
+                imitation(self).readings(batch.of::<T>(), mode)
             }
 
             $(fn $name(&self $(, $part: any!($part))* $(, $argument: $type)*) -> $output {
@@ -249,6 +260,14 @@ impl Imitation<AnyModel, AnyBatch> for AnyTask {
 
     fn loss_by_labels(&self, outputs: &Tensor, batch: &AnyBatch) -> Result<Loss> {
         self.0.loss_by_labels(outputs, batch)
+    }
+
+    fn transformer<'a>(&self, model: &'a AnyModel) -> &'a Transformer {
+        self.0.transformer(model)
+    }
+
+    fn readings<'a>(&self, batch: &'a AnyBatch, mode: Mode) -> Vec<Reading<'a>> {
+        self.0.readings(batch, mode)
     }
 }
 

@@ -53,8 +53,10 @@ use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::VarBuilder;
 use serde_json::Value;
 use tealight_model::cost::{Cost, Estimate};
+use tealight_model::embedding::Input;
+use tealight_model::transformer::Transformer;
 use tealight_model::{
-    Mode, ModelConfig, ModelSpec, Outputs, ParamStore, Reads, SpecRecord, choice,
+    Mask, Mode, ModelConfig, ModelSpec, Outputs, ParamStore, Reads, SpecRecord, choice,
 };
 
 use crate::data::DataFile;
@@ -442,6 +444,23 @@ pub trait Imitation<Model, Batch> {
 
     /// The loss of these outputs in training, by the labels of the batch.
     fn loss_by_labels(&self, outputs: &Tensor, batch: &Batch) -> Result<Loss>;
+
+    /// The blocks of a model.
+    fn transformer<'a>(&self, model: &'a Model) -> &'a Transformer;
+
+    /// What the blocks read of a batch to compute [`Self::outputs`] in this `mode`.
+    fn readings<'a>(&self, batch: &'a Batch, mode: Mode) -> Vec<Reading<'a>>;
+}
+
+/// What the blocks of a model read in one pass.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    /// The tokens or pictures.
+    pub input: Input<'a>,
+    /// Padding and documents.
+    pub mask: Mask,
+    /// With the random numbers of this pass.
+    pub mode: Mode,
 }
 
 /// A task in the list of [`TaskConfig`]: the functions that runs and commands need beside training.

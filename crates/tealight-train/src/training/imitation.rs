@@ -58,6 +58,19 @@ impl<T: Task> Session<T> {
         let Some(config) = self.config.teacher.clone() else { return Ok(()) };
         let kind = self.config.task.kind();
         let (model_config, task) = trained.settings_of(kind)?;
+        if config.loss.settings().imitated().is_none() {
+            let causal = [
+                (self.config.model.causal, "of this run"),
+                (model_config.causal, "of the teacher"),
+            ];
+            if let Some((_, whose)) = causal.into_iter().find(|(is_causal, _)| *is_causal) {
+                let message = format!(
+                    "`teacher.loss.kind` = \"relations\" compares tokens with those on both sides, and `model.causal` = true \
+                     {whose} hides those behind"
+                );
+                return Err(Error::config(["teacher.loss.kind", "model.causal"], message));
+            }
+        }
         self.check_meanings(trained, &task)?;
         let rows = self.task.row_meanings(&self.config.model);
         check_rows(trained, &rows)?;
@@ -90,7 +103,12 @@ impl<T: Task> Session<T> {
         let model = self.task.build_model(&model_config, &params.without_gradients())?;
         let n_parameters = params.n_parameters() as u64;
         let weights = DataFile::new(MODEL, &config.model, fingerprint(&trained.weights)? as u64);
-        self.teacher = Some(Teacher { config, model, n_parameters, weights });
+        let teacher = Teacher { config, model, n_parameters, weights };
+        if let Some(imitation) = self.task.imitation() {
+            let batch = self.task.batch(Split::Train, 0)?;
+            teacher.check(imitation, &self.eval_model, &batch)?;
+        }
+        self.teacher = Some(teacher);
         Ok(())
     }
 

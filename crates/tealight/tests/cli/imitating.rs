@@ -174,3 +174,74 @@ fn vectors_are_imitated_in_however_many_micro_batches() -> Result {
     assert!(folder.read("runs/narrow/resolved.toml")?.contains("dim = 64"));
     Ok(())
 }
+
+/// A student of other width and kind of attention learns which tokens attend to which, beside its labels.
+#[test]
+fn relations_between_tokens_are_imitated() -> Result {
+    let folder = folder()?;
+    let relations = "teacher={model='runs/names',weight=0.9,loss={kind='relations',n_heads=4}}";
+    let train = ["train", "names.toml", "-q", "--name"];
+    let narrow = format!("{SHORT} {relations} model.d_model=32 model.n_heads=2 model.n_layers=1");
+    for (name, attention) in [("small", "softmax"), ("approximate", "nystrom")] {
+        let settings = format!("{narrow} model.attention='{attention}'");
+        folder.succeed(&with(&[&train[..], &[name]].concat(), &settings))?;
+        let lines = folder.read(&format!("runs/{name}/metrics.jsonl"))?;
+        let lines = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let far: Vec<f64> = lines.filter_map(|line| line["imitation"].as_f64()).collect();
+        let [first, .., last] = far[..] else { return Err("no distances".into()) };
+        assert!(last < 0.9 * first && last > 0., "{name}: {far:?}");
+    }
+    let first_of = |layer: usize| -> Result<f64> {
+        let settings = format!("{narrow} teacher.loss.layer={layer} log.every=1 training.steps=6");
+        let name = format!("layer-{layer}");
+        folder.succeed(&with(&[&train[..], &[&name]].concat(), &settings))?;
+        let lines = folder.read(&format!("runs/{name}/metrics.jsonl"))?;
+        let mut lines = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.find_map(|line| line["imitation"].as_f64()).ok_or_else(|| "no distance".into())
+    };
+    let (of_first, of_second) = (first_of(0)?, first_of(1)?);
+    assert!((of_first - of_second).abs() > 1e-6, "{of_first} {of_second}");
+    let dry = ["train", "names.toml", "--dry-run"];
+    for (settings, parts) in [
+        ("teacher.loss.n_heads=5", ["`teacher.loss.n_heads` = 5 does not divide vectors of"; 1]),
+        (
+            "teacher.loss.layer=9",
+            ["`teacher.loss.layer` = 9, and the last layer of the teacher is"],
+        ),
+        ("teacher.weight=1", ["`teacher.weight` = 1 leaves the parameters behind"]),
+        (
+            "model.attention='aft_simple' model.position='learned'",
+            ["the attention of the model has none in layer 0"],
+        ),
+        ("teacher.loss={kind='relations'}", ["compares 2 heads of the model with"]),
+    ] {
+        folder.refuse(&with(&dry, &format!("{narrow} {settings}")), &parts)?;
+    }
+    Ok(())
+}
+
+/// Padded texts, of which not every position has a token to predict: a copy of the teacher is at no distance from it.
+#[test]
+fn next_tokens_are_imitated() -> Result {
+    let folder = Folder::new()?;
+    folder.write(
+        "next.toml",
+        "[task]\nkind = \"causal_lm\"\nseq_len = 64\nsequences = \"padded\"\n[task.corpus]\nkind = \"diary\"\n\
+         n_documents = 64\nn_validation = 8\n[task.tokenizer]\nkind = \"wordpiece\"\nvocab_size = 400\n[model]\n\
+         causal = true\nd_model = 32\nn_layers = 2\nn_heads = 2\ndropout = 0\n[schedule]\nkind = \"linear\"\n",
+    )?;
+    let brief = format!("{BRIEF} training.batch_size=4");
+    folder.succeed(&with(&["train", "next.toml", "-q"], &brief))?;
+    let far = |name: &str, settings: &str| -> Result<f64> {
+        let settings = format!("{brief} teacher={{model='runs/next'}} {settings}");
+        folder.succeed(&with(&["train", "next.toml", "-q", "--name", name], &settings))?;
+        let lines = folder.read(&format!("runs/{name}/metrics.jsonl"))?;
+        let mut lines = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.find_map(|line| line["imitation"].as_f64()).ok_or_else(|| "no distance".into())
+    };
+    let same = far("same", "init_from='runs/next'")?;
+    assert!(same.abs() < 1e-5, "{same}");
+    let other = far("other", "model.n_layers=1 training.micro_batches=2")?;
+    assert!(other > 1e-3, "{other}");
+    Ok(())
+}

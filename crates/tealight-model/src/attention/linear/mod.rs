@@ -213,6 +213,10 @@ impl<F: FeatureMap> Attention for LinearAttention<F> {
         self.output.forward(&context)
     }
 
+    fn heads(&self, input: &AttentionInput<'_>) -> Result<Option<[Tensor; 3]>> {
+        self.projection.project_rotated(input).map(Some)
+    }
+
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let padding = input.mask.padding_only()?;
         let [query, key, _value] = self.project(input)?;

@@ -243,6 +243,10 @@ impl Attention for Nystrom {
         self.output.forward(&context)
     }
 
+    fn heads(&self, input: &AttentionInput<'_>) -> Result<Option<[Tensor; 3]>> {
+        self.projection.project_rotated(input).map(Some)
+    }
+
     /// The product of the three matrices, without the convolution.
     fn weights(&self, input: &AttentionInput<'_>) -> Result<Tensor> {
         let [query, key, _value] = self.project(input)?;

@@ -7,8 +7,8 @@ use crate::data::text::sequences::Layout;
 use crate::data::text::tokenizer::{Tokenizer, TokenizerConfig};
 use crate::error::Result;
 use crate::settings::settings;
-use crate::task::TaskSettings;
 use crate::task::text::{absolute_paths, validate_sizes};
+use crate::task::{Imitated, TaskSettings};
 
 settings! {
     /// `[task] kind = "causal_lm"`
@@ -62,6 +62,10 @@ impl TaskSettings for Config {
 
     fn next_command(&self, run: &Path) -> String {
         format!("tealight generate {} \"…\"", run.display())
+    }
+
+    fn imitated(&self) -> Option<Imitated> {
+        Some(Imitated::Logits)
     }
 
     fn continues_text(&self) -> bool {

@@ -10,13 +10,16 @@ mod samples;
 
 use std::collections::BTreeMap;
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
+use tealight_model::embedding::Input;
 use tealight_model::models::causal_lm::{CausalLm as Model, CausalLmSpec};
+use tealight_model::transformer::Transformer;
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
-use tealight_ops::cross_entropy::IGNORE_INDEX;
+use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy, hits};
 use tealight_ops::device::tensor_of;
+use tealight_ops::embedding::embedding;
 use tealight_ops::linear_cross_entropy::Scored;
 
 pub use config::Config;
@@ -30,7 +33,9 @@ use crate::task::context::TaskContext;
 use crate::task::report::Report;
 use crate::task::sample::Sample;
 use crate::task::text::{TextSettings, Texts};
-use crate::task::{Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings};
+use crate::task::{
+    Imitation, Inputs, Loss, Reading, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
+};
 
 /// The task: text as sequences of tokens.
 #[derive(Debug)]
@@ -49,6 +54,19 @@ pub struct Batch {
     labels: Tensor,
     /// Labels that are not ignored.
     n_labels: usize,
+    /// The places of these in `batch · seq_len`.
+    labelled: Vec<u32>,
+}
+
+impl Batch {
+    /// The places of the labels that are not ignored among `n`, on the device; `None` if these are all.
+    fn places(&self, n: usize) -> Result<Option<Tensor>> {
+        if self.labelled.len() == n {
+            return Ok(None);
+        }
+        let places = tensor_of(self.labelled.clone(), self.labelled.len(), self.ids.device())?;
+        Ok(Some(places))
+    }
 }
 
 impl TaskKind for Config {
@@ -84,10 +102,17 @@ impl CausalLm {
         let inputs: Vec<Sequence> = sequences.iter().map(without_last).collect();
         let rows = Rows::new(&inputs, self.texts.pad());
         let labels: Vec<Vec<i64>> = sequences.iter().map(successors).collect();
+        let of_row = |(row, labels): (usize, &Vec<i64>)| {
+            let is_labelled = |(_, label): &(usize, i64)| *label != IGNORE_INDEX;
+            let places: Vec<_> = (0..).zip(labels.iter().copied()).filter(is_labelled).collect();
+            places.into_iter().map(move |(at, _)| (row * rows.seq_len + at) as u32)
+        };
+        let labelled = (0..).zip(&labels).flat_map(of_row).collect::<Vec<u32>>();
         Ok(Batch {
             labels: token_labels(&labels, rows.seq_len, device)?,
             mask: self.texts.mask(&rows)?,
-            n_labels: labels.iter().flatten().filter(|label| **label != IGNORE_INDEX).count(),
+            n_labels: labelled.len(),
+            labelled,
             ids: tensor_of(rows.ids, (sequences.len(), rows.seq_len), device)?,
         })
     }
@@ -105,6 +130,38 @@ fn successors(sequence: &Sequence) -> Vec<i64> {
     let goes_on = |at: usize| sequence.segments.as_ref().is_none_or(|of| of[at] == of[at - 1]);
     let label = |at: usize| if goes_on(at) { i64::from(sequence.ids[at]) } else { IGNORE_INDEX };
     (1..sequence.ids.len()).map(label).collect()
+}
+
+impl Imitation<Model, Batch> for CausalLm {
+    fn outputs(&self, model: &Model, batch: &Batch, mode: Mode) -> Result<Option<Tensor>> {
+        if batch.n_labels == 0 {
+            return Ok(None);
+        }
+        let hidden = model.hidden(&batch.ids, &batch.mask, mode)?;
+        let hidden = hidden.flatten_to(1)?; // (batch · seq_len, d_model)
+        let hidden = match batch.places(hidden.dim(0)?)? {
+            Some(places) => embedding(&hidden, &places)?,
+            None => hidden,
+        };
+        Ok(Some(model.logits(&hidden)?.to_dtype(DType::F32)?))
+    }
+
+    fn loss_by_labels(&self, outputs: &Tensor, batch: &Batch) -> Result<Loss> {
+        let labels = match batch.places(batch.labels.elem_count())? {
+            Some(places) => batch.labels.index_select(&places, 0)?,
+            None => batch.labels.clone(),
+        };
+        let (sum, hits) = (cross_entropy(outputs, &labels, 0.)?, hits(outputs, &labels)?);
+        Ok(Loss::with_hits(sum, batch.n_labels, "accuracy", &hits))
+    }
+
+    fn transformer<'a>(&self, model: &'a Model) -> &'a Transformer {
+        model.transformer()
+    }
+
+    fn readings<'a>(&self, batch: &'a Batch, mode: Mode) -> Vec<Reading<'a>> {
+        vec![Reading { input: Input::tokens(&batch.ids), mask: batch.mask.clone(), mode }]
+    }
 }
 
 impl Task for CausalLm {
@@ -147,7 +204,7 @@ impl Task for CausalLm {
     }
 
     fn inputs<'a>(&self, batch: &'a Batch) -> Inputs<'a> {
-        let Batch { ids, mask, labels, n_labels } = batch;
+        let Batch { ids, mask, labels, n_labels, .. } = batch;
         Inputs {
             tensors: [ids, labels].into_iter().chain(mask.tensors()).collect(),
             count: *n_labels as f64,
@@ -155,13 +212,17 @@ impl Task for CausalLm {
     }
 
     fn loss(&self, model: &Model, batch: &Batch, mode: Mode) -> Result<Loss> {
-        let Batch { ids, mask, labels, n_labels } = batch;
+        let Batch { ids, mask, labels, n_labels, .. } = batch;
         if *n_labels == 0 {
             return Loss::zero(&self.texts.device);
         }
         let hidden = model.hidden(ids, mask, mode)?; // (batch, seq_len, d_model)
         let Scored { loss: sum, hits } = model.cross_entropy(&hidden, labels, 0.)?;
         Ok(Loss::with_hits(sum, *n_labels, "accuracy", &hits))
+    }
+
+    fn imitation(&self) -> Option<&dyn Imitation<Model, Batch>> {
+        Some(self)
     }
 
     fn attention_maps(&self, model: &Model) -> Result<Vec<AttentionMap>> {

@@ -27,6 +27,7 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::classifier::{Classifier, ClassifierSpec};
+use tealight_model::transformer::Transformer;
 use tealight_model::{Mode, ModelConfig, ParamStore};
 
 pub use crate::inference::text_classifier::Text;
@@ -53,7 +54,8 @@ use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::scores::Frequencies;
 use crate::task::text::embedding_rows;
 use crate::task::{
-    Evaluated, Imitation, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
+    Evaluated, Imitation, Inputs, Loss, Reading, RegisteredTask, RowMeanings, Task, TaskKind,
+    TaskSettings,
 };
 use data::{Data, Item, Target};
 use token_dropout::TokenDropout;
@@ -228,6 +230,14 @@ impl Imitation<Classifier, Batch> for Classify {
 
     fn loss_by_labels(&self, outputs: &Tensor, batch: &Batch) -> Result<Loss> {
         batch.loss(outputs, self.config.label_smoothing)
+    }
+
+    fn transformer<'a>(&self, model: &'a Classifier) -> &'a Transformer {
+        model.transformer()
+    }
+
+    fn readings<'a>(&self, batch: &'a Batch, mode: Mode) -> Vec<Reading<'a>> {
+        vec![Reading { input: batch.rows.input(), mask: batch.rows.mask.clone(), mode }]
     }
 }
 

@@ -14,7 +14,7 @@ use super::model::Model;
 use crate::data::padded_to;
 use crate::error::Result;
 use crate::inference::embed::Pooling;
-use crate::task::Inputs;
+use crate::task::{self, Inputs};
 
 /// Texts that are read together, in groups of similar lengths.
 const MAX_GROUPS: usize = 4;
@@ -34,6 +34,16 @@ pub struct Batch {
     n_negatives: usize,
     pub(super) targets: Targets,
     pub(super) n_tokens: u64,
+}
+
+/// The mode of the forward pass over group `at`: each has its own dropout.
+fn mode_of(at: usize, mode: Mode) -> Mode {
+    match mode {
+        Mode::Train { stream, activations } => {
+            Mode::Train { stream: stream.fork(at as u64), activations }
+        }
+        Mode::Eval => Mode::Eval,
+    }
 }
 
 /// Texts that are read in one forward pass.
@@ -103,20 +113,22 @@ impl Batch {
 
     /// The vectors of all sides.
     pub(super) fn sides(&self, model: &Model, reading: Reading, mode: Mode) -> TensorResult<Sides> {
-        let vectors = |(at, group): (usize, &Group)| {
-            // Each forward pass has its own dropout.
-            let mode = match mode {
-                Mode::Train { stream, activations } => {
-                    Mode::Train { stream: stream.fork(at as u64), activations }
-                }
-                Mode::Eval => Mode::Eval,
-            };
-            group.vectors(model, reading, mode)
-        };
+        let vectors =
+            |(at, group): (usize, &Group)| group.vectors(model, reading, mode_of(at, mode));
         let vectors =
             self.groups.iter().enumerate().map(vectors).collect::<TensorResult<Vec<_>>>()?;
         let vectors = Tensor::cat(&vectors, 0)?.index_select(&self.order, 0)?;
         self.as_sides(&vectors.to_dtype(DType::F32)?)
+    }
+
+    /// What the encoder reads, group by group.
+    pub(super) fn readings(&self, mode: Mode) -> Vec<task::Reading<'_>> {
+        let readings = (0..).zip(&self.groups).map(|(at, group)| task::Reading {
+            input: Input::tokens(&group.ids),
+            mask: group.mask.clone(),
+            mode: mode_of(at, mode),
+        });
+        readings.collect()
     }
 
     /// The sides of the vectors `(n_texts, d)` of all anchors, then all positives, then all hard negatives.

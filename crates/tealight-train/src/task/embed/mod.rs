@@ -31,6 +31,7 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::masked_lm::{MaskedLm, MaskedLmSpec};
+use tealight_model::transformer::Transformer;
 use tealight_model::{Mode, ModelConfig, ParamStore};
 
 pub use batch::Batch;
@@ -55,7 +56,7 @@ use crate::task::sample::Sample;
 use crate::task::table::thousands;
 use crate::task::text::embedding_rows;
 use crate::task::{
-    Imitation, Inputs, JointLoss, Loss, RegisteredTask, RowMeanings, Task, TaskKind,
+    self, Imitation, Inputs, JointLoss, Loss, RegisteredTask, RowMeanings, Task, TaskKind,
     TaskSettings as _,
 };
 use batch::{Group, Reading, Shape};
@@ -378,6 +379,14 @@ impl Imitation<Model, Batch> for Embed {
 
     fn loss_by_labels(&self, outputs: &Tensor, batch: &Batch) -> Result<Loss> {
         self.loss_of(&batch.as_sides(outputs)?, &batch.targets)
+    }
+
+    fn transformer<'a>(&self, model: &'a Model) -> &'a Transformer {
+        &model.encoder
+    }
+
+    fn readings<'a>(&self, batch: &'a Batch, mode: Mode) -> Vec<task::Reading<'a>> {
+        batch.readings(mode)
     }
 }
 

@@ -14,8 +14,10 @@ use std::slice;
 use candle_core::{DType, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
+use tealight_model::embedding::Input;
 use tealight_model::models::image_classifier::{ImageClassifier, ImageClassifierSpec};
-use tealight_model::{Mode, ModelConfig, ParamStore};
+use tealight_model::transformer::Transformer;
+use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
 
 pub use crate::data::images::augment;
 pub use crate::data::images::source::SourceConfig;
@@ -40,7 +42,8 @@ use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample, likeliest};
 use crate::task::scores::{Frequencies, confusion, of_classes};
 use crate::task::{
-    Evaluated, Imitation, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
+    Evaluated, Imitation, Inputs, Loss, Reading, RegisteredTask, RowMeanings, Task, TaskKind,
+    TaskSettings,
 };
 use batch::Batches;
 
@@ -244,6 +247,14 @@ impl Imitation<ImageClassifier, Batch> for Images {
 
     fn loss_by_labels(&self, outputs: &Tensor, batch: &Batch) -> Result<Loss> {
         batch.loss(outputs, self.config.label_smoothing)
+    }
+
+    fn transformer<'a>(&self, model: &'a ImageClassifier) -> &'a Transformer {
+        model.transformer()
+    }
+
+    fn readings<'a>(&self, batch: &'a Batch, mode: Mode) -> Vec<Reading<'a>> {
+        vec![Reading { input: Input::Pictures(&batch.pictures), mask: Mask::none(), mode }]
     }
 }
 

@@ -5,10 +5,11 @@
 //! cosine   mean over rows of 1 − cos(s, t)
 //! ```
 
-use candle_core::{Result as TensorResult, Tensor};
+use candle_core::Tensor;
 use tealight_model::names;
 
-use super::OutputLoss;
+use super::{Compared, ImitationLoss};
+use crate::error::Result;
 use crate::settings::settings;
 use crate::task::Imitated;
 use crate::task::embed::cosines;
@@ -31,16 +32,17 @@ names! {
     }
 }
 
-impl OutputLoss for Config {
-    fn imitated(&self) -> Imitated {
-        Imitated::Vectors
+impl ImitationLoss for Config {
+    fn imitated(&self) -> Option<Imitated> {
+        Some(Imitated::Vectors)
     }
 
-    fn loss(&self, outputs: &Tensor, of_teacher: &Tensor) -> TensorResult<Tensor> {
+    fn loss(&self, compared: &dyn Compared) -> Result<Tensor> {
+        let [outputs, of_teacher] = compared.outputs()?;
         let of_teacher = of_teacher.detach();
-        match self.distance {
-            Distance::Mse => (outputs - of_teacher)?.sqr()?.mean_all(),
-            Distance::Cosine => cosines(outputs, &of_teacher)?.mean_all()?.affine(-1., 1.),
-        }
+        Ok(match self.distance {
+            Distance::Mse => (outputs - of_teacher)?.sqr()?.mean_all()?,
+            Distance::Cosine => cosines(&outputs, &of_teacher)?.mean_all()?.affine(-1., 1.)?,
+        })
     }
 }

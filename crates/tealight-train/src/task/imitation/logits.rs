@@ -6,11 +6,11 @@
 //!
 //! T² keeps the size of the gradient, which 1/T² would scale.
 
-use candle_core::{Result as TensorResult, Tensor};
+use candle_core::Tensor;
 use tealight_ops::cross_entropy::cross_entropy_soft;
 use tealight_ops::softmax::log_softmax;
 
-use super::OutputLoss;
+use super::{Compared, ImitationLoss};
 use crate::checks::check;
 use crate::error::Result;
 use crate::settings::settings;
@@ -24,21 +24,22 @@ settings! {
     }
 }
 
-impl OutputLoss for Config {
-    fn validate(&self) -> Result<()> {
+impl ImitationLoss for Config {
+    fn validate(&self, _weight: f64) -> Result<()> {
         let is_valid = |t: f64| t.is_finite() && t > 0.;
         check("teacher.loss.temperature", self.temperature, is_valid, "must be positive")
     }
 
-    fn imitated(&self) -> Imitated {
-        Imitated::Logits
+    fn imitated(&self) -> Option<Imitated> {
+        Some(Imitated::Logits)
     }
 
-    fn loss(&self, outputs: &Tensor, of_teacher: &Tensor) -> TensorResult<Tensor> {
+    fn loss(&self, compared: &dyn Compared) -> Result<Tensor> {
+        let [outputs, of_teacher] = compared.outputs()?;
         let softened = |logits: &Tensor| logits.affine(1. / self.temperature, 0.);
         let log_q = log_softmax(&softened(&of_teacher.detach())?)?;
         let q = log_q.exp()?;
-        let sum = (cross_entropy_soft(&softened(outputs)?, &q)? + (&q * &log_q)?.sum_all()?)?;
-        sum.affine(self.temperature.powi(2) / outputs.dim(0)? as f64, 0.)
+        let sum = (cross_entropy_soft(&softened(&outputs)?, &q)? + (&q * &log_q)?.sum_all()?)?;
+        Ok(sum.affine(self.temperature.powi(2) / outputs.dim(0)? as f64, 0.)?)
     }
 }

@@ -4,9 +4,10 @@
 //! mean over rows and classes of (s − t)²
 //! ```
 
-use candle_core::{Result as TensorResult, Tensor};
+use candle_core::Tensor;
 
-use super::OutputLoss;
+use super::{Compared, ImitationLoss};
+use crate::error::Result;
 use crate::settings::settings;
 use crate::task::Imitated;
 
@@ -15,12 +16,13 @@ settings! {
     pub struct Config {}
 }
 
-impl OutputLoss for Config {
-    fn imitated(&self) -> Imitated {
-        Imitated::Logits
+impl ImitationLoss for Config {
+    fn imitated(&self) -> Option<Imitated> {
+        Some(Imitated::Logits)
     }
 
-    fn loss(&self, outputs: &Tensor, of_teacher: &Tensor) -> TensorResult<Tensor> {
-        (outputs - of_teacher.detach())?.sqr()?.mean_all()
+    fn loss(&self, compared: &dyn Compared) -> Result<Tensor> {
+        let [outputs, of_teacher] = compared.outputs()?;
+        Ok((outputs - of_teacher.detach())?.sqr()?.mean_all()?)
     }
 }

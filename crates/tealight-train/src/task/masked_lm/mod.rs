@@ -18,6 +18,7 @@ use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::embedding::Input;
 use tealight_model::models::masked_lm::{MaskedLm as Model, MaskedLmSpec};
+use tealight_model::transformer::Transformer;
 use tealight_model::{Mask, Mode, ModelConfig, ParamStore};
 use tealight_ops::cross_entropy::{IGNORE_INDEX, cross_entropy, hits};
 use tealight_ops::device::tensor_of;
@@ -38,7 +39,7 @@ use crate::task::report::Report;
 use crate::task::sample::Sample;
 use crate::task::text::{TextSettings, Texts};
 use crate::task::{
-    Imitation, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
+    Imitation, Inputs, Loss, Reading, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
 };
 
 /// The task: text as sequences of tokens, some of which are hidden.
@@ -182,6 +183,14 @@ impl Imitation<Model, Batch> for MaskedLm {
         let labels = batch.labels.narrow(0, 0, batch.n_masked)?;
         let (sum, hits) = (cross_entropy(outputs, &labels, 0.)?, hits(outputs, &labels)?);
         Ok(Loss::with_hits(sum, batch.n_masked, "accuracy", &hits))
+    }
+
+    fn transformer<'a>(&self, model: &'a Model) -> &'a Transformer {
+        model.transformer()
+    }
+
+    fn readings<'a>(&self, batch: &'a Batch, mode: Mode) -> Vec<Reading<'a>> {
+        vec![Reading { input: Input::tokens(&batch.ids), mask: batch.mask.clone(), mode }]
     }
 }
 

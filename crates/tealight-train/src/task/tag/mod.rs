@@ -23,6 +23,7 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use tealight_model::cost::{Cost, Estimate};
 use tealight_model::models::tagger::{Tagger, TaggerSpec};
+use tealight_model::transformer::Transformer;
 use tealight_model::{Mode, ModelConfig, ParamStore};
 
 pub use batch::Batch;
@@ -41,7 +42,8 @@ use crate::task::report::Report;
 use crate::task::sample::{N_SAMPLES, Sample};
 use crate::task::text::embedding_rows;
 use crate::task::{
-    Evaluated, Imitation, Inputs, Loss, RegisteredTask, RowMeanings, Task, TaskKind, TaskSettings,
+    Evaluated, Imitation, Inputs, Loss, Reading, RegisteredTask, RowMeanings, Task, TaskKind,
+    TaskSettings,
 };
 use data::Data;
 use rows::Row;
@@ -151,6 +153,14 @@ impl Imitation<Tagger, Batch> for Tag {
 
     fn loss_by_labels(&self, outputs: &Tensor, batch: &Batch) -> Result<Loss> {
         batch.loss(Some(outputs), self.config.label_smoothing)
+    }
+
+    fn transformer<'a>(&self, model: &'a Tagger) -> &'a Transformer {
+        model.transformer()
+    }
+
+    fn readings<'a>(&self, batch: &'a Batch, mode: Mode) -> Vec<Reading<'a>> {
+        vec![Reading { input: batch.rows.input(), mask: batch.rows.mask.clone(), mode }]
     }
 }
 

@@ -45,12 +45,15 @@ pub(super) fn remark(task: &Classify, metrics: &BTreeMap<String, f64>) -> Option
     }
 }
 
-/// Chooses a threshold for each label, if the settings ask for it and other texts have been trained on than are held
-/// out; the report keeps them.
+/// Chooses a threshold for each label, if the settings ask for it; the report keeps them. On texts of a test it says that the
+/// scores do not follow those of the run.
 fn add_thresholds(task: &Classify, labels: &[OfLabel<'_>], report: &mut Report) -> Result<()> {
-    let Some(aim) = task.config.threshold.as_deref().filter(|_| !task.is_test) else {
+    let Some(aim) = task.config.threshold.as_deref() else { return Ok(()) };
+    if task.is_test {
+        let note = "all scores here are by a probability of 0.5; `classify` follows the thresholds of the run\n";
+        report.section(&note);
         return Ok(());
-    };
+    }
     let thresholds = tuned(Aim::parse(aim)?, labels, report);
     report.decision.get_or_insert_default().thresholds = thresholds.into_iter().collect();
     Ok(())
