@@ -112,15 +112,18 @@ impl<T, F: Copy> Parts<T, F> {
 /// # Errors
 /// If a file cannot be read, or if a part has no example.
 pub(super) fn parts<S: Source>(source: &S, seed: u64) -> Result<Parts<S::Example, S::Form>> {
-    let Files { path, validation_path, validation, .. } = source.files();
+    let Files { path, validation_path, .. } = source.files();
     let Read { all, form, mut notes } = source.read(PATH, path)?;
     let mut files = vec![source.fingerprint(PATH, path, &all)];
-    let [all, _] = without_test(source, all, seed)?;
+    let n = all.len() as u64;
+    let [all, tested] = without_test(source, all, seed)?;
+    if !tested.is_empty() {
+        let (tested, n) = (thousands(tested.len() as u64), thousands(n));
+        notes.push(format!("{tested} of {n} {} are held out for a test", S::EXAMPLES));
+    }
     let Some(other) = validation_path else {
-        let share = (VALIDATION, validation);
-        let [train, validation] = divided(source, all, share, "validation", stream(S::TASK, seed))?;
-        let forms = [form; 2];
-        return Ok(Parts { train, validation, forms, files, notes });
+        let [train, validation] = without_validation(source, all, seed)?;
+        return Ok(Parts { train, validation, forms: [form; 2], files, notes });
     };
     must_differ(path, other)?;
     let held_out = source.read(VALIDATION_PATH, other)?;
@@ -133,23 +136,38 @@ pub(super) fn parts<S: Source>(source: &S, seed: u64) -> Result<Parts<S::Example
     Ok(Parts { train: all, validation: held_out.all, forms, files, notes })
 }
 
-/// Reads the examples to test a trained model on: those of the share for a test or, if there is none, all of the file.
-/// Both parts have all of them, because the baselines, which learn from the examples to train on, learn from these.
+/// Reads the examples to test a trained model on, as `validation`: those of the share for a test or, if there is none, all of
+/// the file. The baselines learn from `train`: what the model was trained on or, without a share, the examples of the test.
 ///
 /// # Errors
-/// If the file cannot be read, or if the share has no example.
+/// If the file cannot be read, or if a share has no example.
 pub(super) fn test_parts<S: Source>(source: &S, seed: u64) -> Result<Parts<S::Example, S::Form>> {
-    let Files { path, test, .. } = source.files();
+    let Files { path, validation_path, test, .. } = source.files();
     let Read { all, form, notes } = source.read(PATH, path)?;
     let files = vec![source.fingerprint(PATH, path, &all)];
-    let all = if test > 0. {
-        let [_, tested] = without_test(source, all, seed)?;
-        tested
+    let [train, validation] = if test == 0. {
+        [all.clone(), all]
     } else {
-        all
+        let [rest, tested] = without_test(source, all, seed)?;
+        let train = if validation_path.is_some() {
+            rest
+        } else {
+            let [train, _] = without_validation(source, rest, seed)?;
+            train
+        };
+        [train, tested]
     };
-    let forms = [form; 2];
-    Ok(Parts { train: all.clone(), validation: all, forms, files, notes })
+    Ok(Parts { train, validation, forms: [form; 2], files, notes })
+}
+
+/// The examples to train on and those of the share for validation, of those that are for no test.
+fn without_validation<S: Source>(
+    source: &S,
+    examples: Vec<S::Example>,
+    seed: u64,
+) -> Result<[Vec<S::Example>; 2]> {
+    let share = (VALIDATION, source.files().validation);
+    divided(source, examples, share, "validation", stream(S::TASK, seed))
 }
 
 /// The examples of no test, and those of the share that is for one.
@@ -182,8 +200,14 @@ fn divided<S: Source>(
         return Ok([train, held_out]);
     }
     let other = if key == TEST { TEST_DATA } else { VALIDATION_PATH };
+    let test = source.files().test;
+    let beside = if key == VALIDATION && test > 0. {
+        format!(", beside those of `{TEST}` = {test}")
+    } else {
+        String::new()
+    };
     let message = format!(
-        "`{key}` = {share} leaves {} of {n} {} to train on and {} for {purpose}{}: `{other}` names a file of others",
+        "`{key}` = {share} leaves {} of {n} {} to train on and {} for {purpose}{beside}{}: `{other}` names a file of others",
         train.len(),
         S::EXAMPLES,
         held_out.len(),
@@ -316,7 +340,7 @@ mod tests {
             let source = numbers(validation, 0.25);
             let Parts { train, validation, .. } = parts(&source, 17).unwrap();
             let test = test_parts(&source, 17).unwrap();
-            assert_eq!(test.train, test.validation);
+            assert_eq!(test.train, train, "baselines learn from what the model does");
             let mut all = [&train[..], &validation, &test.validation].concat();
             all.sort_unstable();
             assert_eq!(all, (0..100).collect::<Vec<_>>());
@@ -325,8 +349,9 @@ mod tests {
         let ((test, few), (same, many)) = (of(0.1), of(0.5));
         assert_eq!(test, same);
         assert!((10..40).contains(&test.len()) && few < many, "{} {few} {many}", test.len());
-        let without = test_parts(&numbers(0.1, 0.), 17).unwrap().validation;
-        assert_eq!(without.len(), 100, "all of a file for a test");
+        let without = test_parts(&numbers(0.1, 0.), 17).unwrap();
+        assert_eq!(without.validation.len(), 100, "all of a file for a test");
+        assert_eq!(without.train, without.validation);
     }
 
     #[test]
@@ -338,7 +363,8 @@ mod tests {
         assert_eq!((train.len() + test.len(), validation.len(), files.len()), (100, 20, 2));
         let shared = train.iter().filter(|number| **number >= 95).count();
         let told = format!("{shared} numbers of `{VALIDATION_PATH}` are in `{PATH}`, too");
-        assert_eq!(notes, ["both files are read".to_owned(), told]);
+        let tested = format!("{} of 100 numbers are held out for a test", test.len());
+        assert_eq!(notes, ["both files are read".to_owned(), tested, told]);
     }
 
     #[test]

@@ -37,6 +37,9 @@ const MEANINGS: [&str; 9] = [
     "task.deviation",
 ];
 
+/// How the names of the parameters of the blocks, and of what they read, begin.
+const BLOCKS: [&str; 3] = ["embedding.", "position.", "layer."];
+
 /// The scores of a model on the validation split, and what they cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
@@ -71,8 +74,13 @@ impl<T: Task> Session<T> {
                 return Err(Error::config(["teacher.loss.kind", "model.causal"], message));
             }
         }
-        self.check_meanings(trained, &task)?;
-        let rows = self.task.row_meanings(&self.config.model);
+        let mut rows = self.task.row_meanings(&self.config.model);
+        if config.loss.settings().imitated().is_some() {
+            self.check_meanings(trained, &task)?;
+        } else {
+            // The head of the teacher is not compared.
+            rows.labels = None;
+        }
         check_rows(trained, &rows)?;
         let seq_len = self.task.seq_len();
         if let Some(longest) = model_config.max_seq_len.filter(|longest| *longest < seq_len) {
@@ -93,7 +101,11 @@ impl<T: Task> Session<T> {
             }
             other => other,
         })?;
-        if let Some(name) = initialised.fresh.first() {
+        let is_needed = |name: &&String| {
+            config.loss.settings().imitated().is_some()
+                || BLOCKS.iter().any(|block| name.starts_with(block))
+        };
+        if let Some(name) = initialised.fresh.iter().find(is_needed) {
             return Err(refused(
                 trained,
                 &format!("has no parameter `{name}`, as a model of this task has"),
@@ -103,7 +115,8 @@ impl<T: Task> Session<T> {
         let model = self.task.build_model(&model_config, &params.without_gradients())?;
         let n_parameters = params.n_parameters() as u64;
         let weights = DataFile::new(MODEL, &config.model, fingerprint(&trained.weights)? as u64);
-        let teacher = Teacher { config, model, n_parameters, weights };
+        let is_whole = initialised.fresh.is_empty();
+        let teacher = Teacher { config, model, n_parameters, is_whole, weights };
         if let Some(imitation) = self.task.imitation() {
             let batch = self.task.batch(Split::Train, 0)?;
             teacher.check(imitation, &self.eval_model, &batch)?;
@@ -146,12 +159,12 @@ impl<T: Task> Session<T> {
         self.scores_of(&self.eval_model, self.params.n_parameters() as u64)
     }
 
-    /// The scores of the teacher; `None` without one.
+    /// The scores of the teacher; `None` without one, or if it lacks the head of a model of this task.
     ///
     /// # Errors
     /// Those of the data and of a forward pass.
     pub fn scores_of_teacher(&self) -> Result<Option<Scores>> {
-        let teacher = self.teacher.as_ref();
+        let teacher = self.teacher.as_ref().filter(|teacher| teacher.is_whole);
         teacher.map(|teacher| self.scores_of(&teacher.model, teacher.n_parameters)).transpose()
     }
 

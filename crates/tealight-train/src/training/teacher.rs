@@ -19,6 +19,8 @@ pub struct Teacher<M> {
     pub(super) config: TeacherConfig,
     pub(super) model: M,
     pub(super) n_parameters: u64,
+    /// Whether its weights have the head of a model of the task.
+    pub(super) is_whole: bool,
     /// Its folder, with a hash of its parameters.
     pub(super) weights: DataFile,
 }

@@ -22,6 +22,7 @@ use crate::terminal::output::{print, print_indented_json};
 pub(crate) fn run(args: &Doctor) -> Result<()> {
     let device = args.device.open()?;
     let loaded = LoadedConfig::read(&args.config.path, &args.config.overrides)?;
+    loaded.on_test_data()?;
     let task = task_of(&loaded, &device, None)?;
     let LoadedConfig { source, config, init_model, .. } = &loaded;
     let at_its_place = |error| at_its_place(error, source);

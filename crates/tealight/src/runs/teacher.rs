@@ -32,7 +32,7 @@ pub(crate) struct TeacherScores {
 }
 
 impl TeacherScores {
-    /// Measures the teacher of a session at step 0, and its model; `None` without a teacher.
+    /// Measures the teacher of a session at step 0, and its model; `None` without a teacher that has scores.
     pub(crate) fn measure<T: Task>(session: &Session<T>) -> Result<Option<Self>> {
         let Some(teacher) = session.scores_of_teacher()? else { return Ok(None) };
         let of_config = session.config.teacher.as_ref().map(|config| config.model.clone());

@@ -217,6 +217,8 @@ fn a_share_of_the_texts_is_for_a_test() -> Result {
     let two = ["--set", "training.test_data=other.csv"];
     let parts = ["`training.test_data` = ", "`task.data.test` = 0.25 are two tests"];
     folder.refuse(&[&with[..], &["task.data.test=0.25"], &two].concat(), &parts)?;
+    let dry = [&with[..], &["task.data.test=0.25", "--dry-run"], &two].concat();
+    folder.refuse(&dry, &parts)?;
     for (share, rule) in [
         ("0.99999", "leaves 0 of 40 texts to train on"),
         ("-1", "must be at least 0 and less than 1"),
@@ -256,6 +258,7 @@ fn a_share_of_tags_pairs_and_queries_is_for_a_test() -> Result {
         let trained = folder.succeed(&["train", &format!("{kind}.toml")])?;
         let title = format!("test data, a share of 0.25 of {file}:");
         assert!(trained.stdout.contains(&title), "{kind}: {trained:?}");
+        assert!(trained.stderr.contains(" are held out for a test"), "{kind}: {trained:?}");
         let report = folder.read_json(&format!("runs/{kind}/report.json"))?;
         let [n_test, n_held_out] = [&report["test"][key], &report[key]].map(Value::as_u64);
         assert!(n_test.is_some_and(|n| (8..36).contains(&n)), "{kind}: {report}");
@@ -272,6 +275,8 @@ fn weather_and_continued_texts_are_scored_on_other_data() -> Result {
     folder.write("days.txt", "RCSRCSRCSRCSRCSRCS\n".repeat(9))?;
     let scores = folder.json(&["evaluate", "runs/tiny", "--data", "days.txt", "--json"])?;
     assert!(scores["accuracy"].is_number() && scores["nll"].is_number(), "{scores}");
+    let told = folder.succeed(&["evaluate", "runs/tiny", "--data", "days.txt"])?.stdout;
+    assert!(told.contains(" windows; ") && !told.contains("held out"), "{told}");
 
     let folder = crate::languages::trained("causal")?;
     folder.write("other.txt", "It was sunny today.\n\nIt rained all day.\n\n".repeat(30))?;

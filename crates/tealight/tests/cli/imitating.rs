@@ -179,6 +179,11 @@ fn vectors_are_imitated_in_however_many_micro_batches() -> Result {
 #[test]
 fn relations_between_tokens_are_imitated() -> Result {
     let folder = folder()?;
+    let pair = |n: usize| format!("question {n},answer {n}\n");
+    folder.write(
+        "pairs.csv",
+        format!("anchor,positive\n{}", (0..40).map(pair).collect::<String>()),
+    )?;
     let relations = "teacher={model='runs/names',weight=0.9,loss={kind='relations',n_heads=4}}";
     let train = ["train", "names.toml", "-q", "--name"];
     let narrow = format!("{SHORT} {relations} model.d_model=32 model.n_heads=2 model.n_layers=1");
@@ -201,6 +206,19 @@ fn relations_between_tokens_are_imitated() -> Result {
     };
     let (of_first, of_second) = (first_of(0)?, first_of(1)?);
     assert!((of_first - of_second).abs() > 1e-6, "{of_first} {of_second}");
+    // Of an encoder without the head of a tagger, what is compared is there.
+    folder.succeed(&["init", "embed", "--data", "pairs.csv", "-o", "pairs.toml"])?;
+    let tokens = "task.tokenizer={kind='file',path='runs/names/tokenizer.json'} model.d_model=32 model.n_heads=2";
+    folder.succeed(&with(
+        &["train", "pairs.toml", "-q", "--name", "plain"],
+        &format!("{BRIEF} {tokens}"),
+    ))?;
+    let plain = format!(
+        "{BRIEF} {relations} teacher.model='runs/plain' teacher.loss.n_heads=2 model.n_layers=1"
+    );
+    let outcome = folder.succeed(&with(&[&train[..], &["of-plain"]].concat(), &plain))?;
+    assert!(!outcome.stdout.contains("untrained"), "{outcome:?}");
+    assert!(folder.read("runs/of-plain/metrics.jsonl")?.contains("\"imitation\":"));
     let dry = ["train", "names.toml", "--dry-run"];
     for (settings, parts) in [
         ("teacher.loss.n_heads=5", ["`teacher.loss.n_heads` = 5 does not divide vectors of"; 1]),

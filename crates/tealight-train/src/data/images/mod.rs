@@ -89,8 +89,8 @@ impl Pictures {
         Ok(pictures)
     }
 
-    /// [`Self::open`] to test a trained model with these `labels`: on the pictures of the share for a test or, if there is none,
-    /// on all. Both splits have all of them.
+    /// [`Self::open`] to test a trained model with these `labels`: held out are the pictures of the share for a test or, if
+    /// there is none, all, which are then those to train on, too.
     pub fn open_test(
         source: &SourceConfig,
         labels: &[String],
@@ -99,7 +99,7 @@ impl Pictures {
         cache: impl FnOnce() -> Result<PathBuf>,
         progress: &mut dyn FnMut(Stage, Progress),
     ) -> Result<Self> {
-        let splits = |store: &_| Splits::to_test(store, source.shares().test, seed);
+        let splits = |store: &_| Splits::to_test(store, source.shares(), seed);
         Self::split(source, Some(labels), preparation, seed, splits, cache, progress)
     }
 

@@ -49,15 +49,16 @@ impl Splits {
         Ok(Self { train, validation, unused_share })
     }
 
-    /// The pictures to test a trained model on, in both splits: those of the share for a test or, if there is none, all.
-    pub(super) fn to_test(store: &PictureStore, test: f64, seed: u64) -> Result<Self> {
-        let tested = if test > 0. {
-            let [_, tested] = without_test(store, of_source(store, false), test, seed)?;
-            tested
-        } else {
-            (0..store.n()).map(|picture| picture as u32).collect()
-        };
-        Ok(Self { train: tested.clone(), validation: tested, unused_share: None })
+    /// The pictures to test a trained model on, as `validation`: those of the share for a test, and those that the model was
+    /// trained on as `train`; without such a share all pictures as both.
+    pub(super) fn to_test(store: &PictureStore, shares: Shares, seed: u64) -> Result<Self> {
+        if shares.test == 0. {
+            let all: Vec<u32> = (0..store.n()).map(|picture| picture as u32).collect();
+            return Ok(Self { train: all.clone(), validation: all, unused_share: None });
+        }
+        let Self { train, .. } = Self::new(store, shares, seed)?;
+        let [_, validation] = without_test(store, of_source(store, false), shares.test, seed)?;
+        Ok(Self { train, validation, unused_share: None })
     }
 }
 

@@ -378,7 +378,7 @@ fn a_share_of_each_class_is_for_a_test() {
         assert_eq!(parts.each_ref().map(Vec::len), numbers);
         let together: BTreeSet<_> = parts.iter().flatten().collect();
         assert_eq!(together.len(), numbers.iter().sum::<usize>());
-        assert_eq!(all(&tested, Split::Train), parts[2]);
+        assert_eq!(all(&tested, Split::Train), parts[0]);
     }
     let two = folder(&[("a/1.png", png(1)), ("a/2.png", png(2)), ("b/1.png", png(3))]);
     let fault = fault(&with_test(two.path(), None));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
+use super::error::PickleError;
 use super::value::{Node, Pickle, Value};
 
 /// The largest number of nodes, of entries of the memo, and of values on the stack. `torch.save` writes about
@@ -20,37 +21,6 @@ const MAX_GLOBAL: usize = 256;
 
 /// The one class of Python's library that `torch.save` uses: an empty dictionary.
 const ORDERED_DICT: &str = "collections.OrderedDict";
-
-/// A pickle cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PickleError {
-    /// A function or class that is not in the list.
-    #[error(
-        "the pickle asks for `{name}`, which no file of tensors needs: a pickle can run programs, and nothing \
-         of this one was run"
-    )]
-    Global {
-        /// Its full name.
-        name: String,
-    },
-    /// The pickle ends before its end mark.
-    #[error("the pickle is cut off at byte {at}")]
-    CutOff {
-        /// Bytes from the beginning of the pickle.
-        at: u64,
-    },
-    /// A rule is broken.
-    #[error("byte {at} of the pickle: {rule}")]
-    Rule {
-        /// Bytes from the beginning of the pickle.
-        at: u64,
-        /// The rule that the pickle breaks.
-        rule: String,
-    },
-    /// The file cannot be read.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
 
 type Result<T, E = PickleError> = std::result::Result<T, E>;
 

@@ -11,8 +11,10 @@
 //!
 //! Nodes lie in one list, so a value that contains itself costs nothing, and no function here is recursive.
 
+mod error;
 mod machine;
 mod value;
 
-pub(super) use machine::{MAX_BYTES, PickleError, read};
+pub(super) use error::PickleError;
+pub(super) use machine::{MAX_BYTES, read};
 pub(super) use value::{Pickle, Value};

@@ -91,10 +91,13 @@ impl Data {
             _ => labels(config, &train)?,
         };
         check_labels(&labels, validation.iter(), "the model does not know the label")?;
+        let has_share = config.data.test > 0.;
+        let learns_classes = config.objective == Objective::Classes && has_share;
+        let texts = learns_classes.then(|| Texts::new(&train));
         let parts = Examples { train, validation, is_test: true };
         let data = Self::encoded(config, seq_len, kept, labels, parts, files)?;
         notes.extend(data.remarks);
-        Ok(Self { remarks: notes, ..data })
+        Ok(Self { remarks: notes, texts, ..data })
     }
 
     /// Encodes the texts of both splits, whose labels are known. The only remark is on texts that are truncated.
@@ -157,7 +160,7 @@ fn truncated(encoder: &Encoder, all: &[(&Item, &Example)]) -> Option<String> {
 struct Examples {
     train: Vec<Example>,
     validation: Vec<Example>,
-    /// Whether both are the texts of a test.
+    /// Whether the latter are those of a test.
     is_test: bool,
 }
 

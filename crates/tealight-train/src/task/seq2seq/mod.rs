@@ -53,6 +53,8 @@ pub struct Seq2Seq {
     max_lens: (usize, usize),
     batch_size: usize,
     device: Device,
+    /// Whether a trained model is tested.
+    is_test: bool,
 }
 
 /// A batch on the device.
@@ -83,7 +85,8 @@ impl TaskKind for Config {
         };
         let (config, device) = (self.clone(), device.clone());
         let max_lens = self.source.max_lens();
-        Ok(Seq2Seq { config, data, vocabulary, max_lens, batch_size, device })
+        let is_test = test.is_some();
+        Ok(Seq2Seq { config, data, vocabulary, max_lens, batch_size, device, is_test })
     }
 }
 

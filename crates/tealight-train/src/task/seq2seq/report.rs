@@ -6,7 +6,7 @@ use tealight_model::models::seq2seq::Seq2Seq as Model;
 use super::{Pair, Seq2Seq};
 use crate::error::Result;
 use crate::task::evaluate::losses;
-use crate::task::report::Report;
+use crate::task::report::{Report, held_out_if};
 use crate::task::table::thousands;
 
 /// Pairs that the report shows with the output of the model.
@@ -40,8 +40,9 @@ pub(super) fn report(task: &Seq2Seq, model: &Model) -> Result<Report> {
     let error = report.standard_error("exact_match", pairs.len());
     report.value("examples", examples.collect::<Vec<Value>>());
     let n = thousands(pairs.len() as u64);
+    let held_out = held_out_if(!task.is_test);
     report.footnote =
-        format!("over {n} pairs held out; standard error of the exact match {error:.4}");
+        format!("over {n} pairs{held_out}; standard error of the exact match {error:.4}");
     report.section(&lines(&shown));
     Ok(report)
 }

@@ -39,6 +39,8 @@ pub struct Weather {
     data: Data,
     batch_size: usize,
     device: Device,
+    /// Whether a trained model is tested.
+    is_test: bool,
 }
 
 /// A batch on the device.
@@ -54,8 +56,9 @@ impl TaskKind for Config {
     fn build(&self, context: &TaskContext<'_>) -> Result<Weather> {
         self.validate()?;
         let TaskContext { seed, batch_size, device, test, .. } = *context;
-        let data = Data::new(self, seed, test.is_some())?;
-        Ok(Weather { config: self.clone(), data, batch_size, device: device.clone() })
+        let is_test = test.is_some();
+        let (config, data) = (self.clone(), Data::new(self, seed, is_test)?);
+        Ok(Weather { config, data, batch_size, device: device.clone(), is_test })
     }
 }
 

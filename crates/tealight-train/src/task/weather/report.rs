@@ -8,8 +8,8 @@ use super::Weather;
 use super::data::N_EXAMPLES;
 use crate::data::weather::{Evaluation, Examples, Linear, Lookup, Method, Score, majority};
 use crate::error::Result;
-use crate::task::report::Report;
 use crate::task::report::reference::Predictor;
+use crate::task::report::{Report, held_out_if};
 use crate::task::table::thousands;
 
 /// Windows drawn where there are too many to evaluate them all.
@@ -66,19 +66,19 @@ pub(super) fn report(task: &Weather, model: &Forecaster) -> Result<Report> {
     report.value("nll_standard_error", model.nll_standard_error);
     report.value("linear_examples", linear_examples);
     report.value("lookup_examples", examples.len());
-    report.footnote = footnote(&evaluation, &model, generator.is_some());
+    report.footnote = footnote(&evaluation, &model, generator.is_none() && !task.is_test);
     Ok(report)
 }
 
-fn footnote(evaluation: &Evaluation, model: &Score, is_drawn: bool) -> String {
+/// `is_validation`: early stopping and the choice of the checkpoint have used these windows, too.
+fn footnote(evaluation: &Evaluation, model: &Score, is_validation: bool) -> String {
     let n = thousands(evaluation.len() as u64);
     if evaluation.method == Method::Exact {
         return format!("exact: all {n} possible windows, each weighed by its true probability");
     }
-    // Weather from a file has no third split: early stopping and `select` have used these windows, too.
-    let windows = if is_drawn { "windows" } else { "windows held out for validation" };
+    let held_out = held_out_if(is_validation);
     format!(
-        "over {n} {windows}; standard error of the transformer {:.4} and {:.4}",
+        "over {n} windows{held_out}; standard error of the transformer {:.4} and {:.4}",
         model.accuracy_standard_error, model.nll_standard_error
     )
 }

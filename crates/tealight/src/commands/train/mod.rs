@@ -100,6 +100,7 @@ impl Training<'_> {
         let Self { args, ranks, .. } = self;
         let mut session = self.joined(task)?;
         if args.dry_run {
+            self.loaded.on_test_data()?;
             self.log("dry run: built and checked, not trained");
             self.print_end(&session, None, "dry_run", None)?;
             return Ok(ExitCode::SUCCESS);

@@ -37,8 +37,8 @@ pub(super) fn report(task: &Classify, model: &Classifier) -> Result<Report> {
     report.value("n_texts", numbers.len());
     let n = thousands(numbers.len() as u64);
     let held_out = held_out_if(!task.is_test);
-    report.footnote =
-        format!("over {n} texts{held_out}; the first line predicts the mean of training");
+    let of = if task.is_test && task.config.data.test == 0. { "these texts" } else { "training" };
+    report.footnote = format!("over {n} texts{held_out}; the first line predicts the mean of {of}");
     Ok(report)
 }
 
