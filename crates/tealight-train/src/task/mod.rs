@@ -20,6 +20,7 @@ pub mod embed;
 pub mod evaluate;
 mod illustration;
 pub mod images;
+mod imitable;
 pub mod imitation;
 mod label_column;
 pub mod listops;
@@ -53,10 +54,8 @@ use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::VarBuilder;
 use serde_json::Value;
 use tealight_model::cost::{Cost, Estimate};
-use tealight_model::embedding::Input;
-use tealight_model::transformer::Transformer;
 use tealight_model::{
-    Mask, Mode, ModelConfig, ModelSpec, Outputs, ParamStore, Reads, SpecRecord, choice,
+    Mode, ModelConfig, ModelSpec, Outputs, ParamStore, Reads, SpecRecord, choice,
 };
 
 use crate::data::DataFile;
@@ -74,6 +73,7 @@ pub use any::{AnyBatch, AnyModel, AnyTask};
 pub use batch::Batch as LabelledBatch;
 pub use context::TaskContext;
 pub use illustration::{Captioned, Illustration};
+pub use imitable::{Imitated, Imitation, Reading};
 pub use rows::RowMeanings;
 
 /// Defines [`TaskConfig`] from its list, with the methods that need the type of the settings.
@@ -257,24 +257,6 @@ pub trait TaskKind: TaskSettings {
     fn build(&self, context: &TaskContext<'_>) -> Result<Self::Task>;
 }
 
-/// The outputs in which a model can imitate a teacher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Imitated {
-    /// Numbers whose softmax are probabilities.
-    Logits,
-    /// Vectors of texts.
-    Vectors,
-}
-
-impl fmt::Display for Imitated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Logits => "logits of classes or tokens",
-            Self::Vectors => "vectors of texts",
-        })
-    }
-}
-
 /// The loss of one batch.
 #[derive(Debug)]
 pub struct Loss {
@@ -434,33 +416,6 @@ pub trait JointLoss<Model, Batch> {
 
     /// The loss of the training batches with these numbers, of which `vectors` are those of each.
     fn loss(&self, batches: Range<u64>, vectors: &[Tensor]) -> Result<Loss>;
-}
-
-/// The outputs of a model that are compared with those of a teacher on the same batch.
-pub trait Imitation<Model, Batch> {
-    /// `(n, k)` in f32: a row for each item that carries a loss; `None` if there are none. If the task has a joint loss,
-    /// they are its vectors.
-    fn outputs(&self, model: &Model, batch: &Batch, mode: Mode) -> Result<Option<Tensor>>;
-
-    /// The loss of these outputs in training, by the labels of the batch.
-    fn loss_by_labels(&self, outputs: &Tensor, batch: &Batch) -> Result<Loss>;
-
-    /// The blocks of a model.
-    fn transformer<'a>(&self, model: &'a Model) -> &'a Transformer;
-
-    /// What the blocks read of a batch to compute [`Self::outputs`] in this `mode`.
-    fn readings<'a>(&self, batch: &'a Batch, mode: Mode) -> Vec<Reading<'a>>;
-}
-
-/// What the blocks of a model read in one pass.
-#[derive(Debug)]
-pub struct Reading<'a> {
-    /// The tokens or pictures.
-    pub input: Input<'a>,
-    /// Padding and documents.
-    pub mask: Mask,
-    /// With the random numbers of this pass.
-    pub mode: Mode,
 }
 
 /// A task in the list of [`TaskConfig`]: the functions that runs and commands need beside training.

@@ -136,8 +136,8 @@ pub(super) fn parts<S: Source>(source: &S, seed: u64) -> Result<Parts<S::Example
     Ok(Parts { train: all, validation: held_out.all, forms, files, notes })
 }
 
-/// Reads the examples to test a trained model on, as `validation`: those of the share for a test or, if there is none, all of
-/// the file. The baselines learn from `train`: what the model was trained on or, without a share, the examples of the test.
+/// Reads the examples to test a trained model on, which are `validation`: those of the share for a test. The baselines learn
+/// from `train`, which the model was trained on. Without such a share, both are all examples of the file.
 ///
 /// # Errors
 /// If the file cannot be read, or if a share has no example.

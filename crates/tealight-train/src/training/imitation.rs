@@ -6,7 +6,7 @@ use std::time::Instant;
 use candle_core::DType;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tealight_model::ParamStore;
+use tealight_model::{ModelConfig, ParamStore};
 use tealight_ops::with_product_precision;
 
 use super::session::Session;
@@ -62,17 +62,7 @@ impl<T: Task> Session<T> {
         let kind = self.config.task.kind();
         let (model_config, task) = trained.settings_of(kind)?;
         if config.loss.settings().imitated().is_none() {
-            let causal = [
-                (self.config.model.causal, "of this run"),
-                (model_config.causal, "of the teacher"),
-            ];
-            if let Some((_, whose)) = causal.into_iter().find(|(is_causal, _)| *is_causal) {
-                let message = format!(
-                    "`teacher.loss.kind` = \"relations\" compares tokens with those on both sides, and `model.causal` = true \
-                     {whose} hides those behind"
-                );
-                return Err(Error::config(["teacher.loss.kind", "model.causal"], message));
-            }
+            check_both_sides(&self.config.model, &model_config)?;
         }
         let mut rows = self.task.row_meanings(&self.config.model);
         if config.loss.settings().imitated().is_some() {
@@ -191,6 +181,19 @@ impl<T: Task> Session<T> {
             })
         })
     }
+}
+
+/// Refuses causal models, of which heads of attention would be compared.
+fn check_both_sides(own: &ModelConfig, of_teacher: &ModelConfig) -> Result<()> {
+    let causal = [(own.causal, "of this run"), (of_teacher.causal, "of the teacher")];
+    let Some((_, whose)) = causal.into_iter().find(|(is_causal, _)| *is_causal) else {
+        return Ok(());
+    };
+    let message = format!(
+        "`teacher.loss.kind` = \"relations\" compares tokens with those on both sides, and `model.causal` = true {whose} \
+         hides those behind"
+    );
+    Err(Error::config(["teacher.loss.kind", "model.causal"], message))
 }
 
 /// Refuses a teacher with other tokens, or without a label of the run.

@@ -89,8 +89,8 @@ impl Pictures {
         Ok(pictures)
     }
 
-    /// [`Self::open`] to test a trained model with these `labels`: held out are the pictures of the share for a test or, if
-    /// there is none, all, which are then those to train on, too.
+    /// [`Self::open`] to test a trained model with these `labels`: the pictures of the share for a test are held out. Without
+    /// such a share, all pictures are held out, and all are to train on, because the baselines learn from these.
     pub fn open_test(
         source: &SourceConfig,
         labels: &[String],
