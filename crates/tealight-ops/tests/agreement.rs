@@ -508,6 +508,36 @@ fn sums_with_every_example_agree() -> Result<()> {
 }
 
 #[test]
+fn products_with_every_example_and_row_agree() -> Result<()> {
+    let op: Op = &|x| broadcast::broadcast_mul(&x[0], &x[1]);
+    let definition: Op = &|x| broadcast::reference::broadcast_mul(&x[0], &x[1]);
+    let rows: Op = &|x| broadcast::scale_rows(&x[0], &x[1]);
+    let definition_of_rows: Op = &|x| broadcast::reference::scale_rows(&x[0], &x[1]);
+    for (dtype, tolerance) in TOLERANCES {
+        for [batch, width] in SHAPES {
+            let v = normal(1, &[width], dtype)?;
+            let inputs = [normal(0, &[batch, width], dtype)?, v];
+            assert_agree("broadcast_mul", op, definition, &inputs, tolerance)?;
+        }
+        for shape in [[1, 1, 1, 1], [3, 13, 5, 101], [2, 67, 4, 17], [7, 1, 300, 3]] {
+            let x = normal(0, &shape, dtype)?;
+            let inputs = [x.clone(), normal(1, &shape[2..], dtype)?];
+            assert_agree("broadcast_mul", op, definition, &inputs, tolerance)?;
+            for of_scale in [&shape[..3], &shape[2..3]] {
+                let inputs = [x.clone(), normal(2, of_scale, dtype)?];
+                assert_agree("scale_rows", rows, definition_of_rows, &inputs, tolerance)?;
+            }
+        }
+    }
+    let (x, v) = (normal(0, &[2, 4, 3], DType::F32)?, normal(1, &[2], DType::F32)?);
+    for op in [op, rows] {
+        let error = op(&[x.clone(), v.clone()]).unwrap_err().to_string();
+        assert!(error.contains("[2]") && error.contains("[2, 4, 3]"), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
 fn products_agree() -> Result<()> {
     for (dtype, tolerance) in TOLERANCES {
         for [m, n, k] in [[1, 1, 1], [1, 7, 3], [13, 5, 1], [67, 37, 29], [2, 101, 131]] {

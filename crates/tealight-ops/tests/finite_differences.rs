@@ -60,7 +60,13 @@ fn random(index: u64, shape: &[usize]) -> Result<Tensor> {
 fn sums_and_means_have_their_gradients() -> Result<()> {
     let inputs = [random(0, &[2, 3, 5])?, random(1, &[3, 5])?];
     check("broadcast_add", &|x| broadcast::broadcast_add(&x[0], &x[1]), &inputs)?;
+    check("broadcast_mul", &|x| broadcast::broadcast_mul(&x[0], &x[1]), &inputs)?;
     check("mean", &|x| mean::mean(&x[0]), &inputs[..1])?;
+    let scales = [random(2, &[2, 3])?, random(3, &[3])?];
+    for scale in scales {
+        let inputs = [inputs[0].clone(), scale];
+        check("scale_rows", &|x| broadcast::scale_rows(&x[0], &x[1]), &inputs)?;
+    }
     let inputs = [random(0, &[2, 3, 5])?, random(1, &[2, 5, 2])?];
     check("matmul", &|x| matmul::matmul(&x[0], &x[1]), &inputs)?;
     let inputs = [random(0, &[2, 3, 5])?, random(1, &[2, 4, 5])?];

@@ -24,8 +24,10 @@ use candle_core::{Result, Tensor};
 use candle_nn::{VarBuilder, init};
 use tealight_ops::Tokens;
 use tealight_ops::activation::Function;
+use tealight_ops::broadcast::{broadcast_mul, scale_rows};
 use tealight_ops::gate::gated;
 use tealight_ops::norm::rms_norm;
+use tealight_ops::residual::residual;
 use tealight_ops::softplus::scaled_softplus;
 
 use super::onnx::{Layer as OnnxLayer, Output};
@@ -113,7 +115,8 @@ impl AttentionKind for Config {
                 * (2. * matrices
                     + 2. * size * convolved
                     + n_heads * recurrent::flops(d_state, width)),
-            activations: len * (4. * convolved + 6. * channels + 2. * n_heads * d_state),
+            // Maps, convolutions, gate and norm; the states before chunks.
+            activations: len * (4. * convolved + 7. * channels + channels * d_state / 64.),
         }
     }
 
@@ -147,18 +150,6 @@ struct Mamba2 {
 }
 
 impl Mamba2 {
-    /// `(batch, len, n_groups·d_state)` → `(batch, len, n_heads, d_state)`
-    fn for_all_heads(&self, x: &Tensor) -> Result<Tensor> {
-        let (batch, len, _width) = x.dims3()?;
-        let (n_heads, n_groups) = (self.a_log.elem_count(), self.n_groups);
-        if n_groups == n_heads {
-            return split_heads(x, self.d_state);
-        }
-        let x = x.reshape((batch, len, n_groups, 1, self.d_state))?;
-        let all = x.broadcast_as((batch, len, n_groups, n_heads / n_groups, self.d_state))?;
-        all.reshape((batch, len, n_heads, self.d_state))
-    }
-
     /// RMSNorm over the channels of each group.
     fn normalised(&self, x: &Tensor) -> Result<Tensor> {
         if self.n_groups == 1 {
@@ -167,7 +158,7 @@ impl Mamba2 {
         let width = self.norm.elem_count() / self.n_groups;
         let ones = Tensor::ones(width, x.dtype(), x.device())?;
         let normalised = rms_norm(&split_heads(x, width)?, &ones, EPSILON)?;
-        concat_heads(&normalised)?.broadcast_mul(&self.norm)
+        broadcast_mul(&concat_heads(&normalised)?, &self.norm)
     }
 }
 
@@ -180,8 +171,8 @@ impl Recurrent for Mamba2 {
         let step = scaled_softplus(&wide(&step)?, &bias, &bias.ones_like()?)?;
         let head_dim = self.norm.elem_count() / self.a_log.elem_count();
         Ok(Inputs {
-            query: self.for_all_heads(&query)?,
-            key: self.for_all_heads(&key)?,
+            query: split_heads(&query, self.d_state)?,
+            key: split_heads(&key, self.d_state)?,
             value: split_heads(&value, head_dim)?,
             log_decay: Some(step.broadcast_mul(&a)?),
             strength: Some(step),
@@ -193,8 +184,8 @@ impl Recurrent for Mamba2 {
     }
 
     fn output(&self, call: &Call<'_>, inputs: &Inputs, context: &Tensor) -> Result<Tensor> {
-        let skip = self.skip.reshape((self.skip.elem_count(), 1))?;
-        let y = concat_heads(&(context + inputs.value.broadcast_mul(&skip)?)?)?;
+        let skipped = scale_rows(&inputs.value, &self.skip)?;
+        let y = concat_heads(&residual(context, &skipped, None)?)?;
         let gate = inputs.gate.as_ref().expect("invariant: `inputs` computes a gate");
         let y = self.normalised(&gated(Function::Silu, gate, &y)?)?;
         self.output.forward(call, &y)

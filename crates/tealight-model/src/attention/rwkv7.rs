@@ -27,9 +27,11 @@
 
 use candle_core::{Result, Tensor, bail};
 use candle_nn::{Init, VarBuilder, init};
+use tealight_ops::Tokens;
 use tealight_ops::activation::sigmoid;
-use tealight_ops::broadcast::broadcast_add;
+use tealight_ops::broadcast::{broadcast_add, broadcast_mul, scale_rows};
 use tealight_ops::norm::layer_norm;
+use tealight_ops::residual::residual;
 use tealight_ops::short_convolution::{short_convolution, short_convolution_after};
 
 use super::onnx::{Layer as OnnxLayer, Output};
@@ -120,8 +122,6 @@ impl AttentionKind for Config {
 
 #[derive(Debug)]
 struct Rwkv7 {
-    /// The filters of the token shift, which give x_{t−1}: `(d_model, 2)`.
-    shift: Tensor,
     receptance: Mixed<Linear>,
     key: Mixed<Linear>,
     value: Mixed<Linear>,
@@ -148,7 +148,7 @@ struct Rwkv7 {
 
 impl Rwkv7 {
     fn build(ranks: [usize; 4], spec: &AttentionSpec<'_>, vb: &VarBuilder<'_>) -> Result<Self> {
-        let (d_model, n_heads, head_dim) = (spec.d_model, spec.n_heads, spec.head_dim());
+        let (n_heads, head_dim) = (spec.n_heads, spec.head_dim());
         let channels = Channels { width: spec.d_heads(), head_dim, layer: spec.layer };
         let [of_decay, of_rate, of_value, of_gate] = ranks;
         let vector = |name: &str, value: fn(Channels, u64) -> f64| {
@@ -172,10 +172,6 @@ impl Rwkv7 {
             Init::Const(((spec.layer.index + 1) as f64 / spec.layer.count as f64).powf(0.7));
         let norm = vb.pp("norm");
         Ok(Self {
-            shift: Tensor::new(&[1_f32, 0.], vb.device())?
-                .to_dtype(vb.dtype())?
-                .broadcast_as((d_model, 2))?
-                .contiguous()?,
             receptance: linear("receptance", 0.2, 1.)?,
             key: linear("key", 0.7, 0.1)?,
             value: linear("value", 0.7, 1.)?,
@@ -200,35 +196,34 @@ impl Rwkv7 {
         })
     }
 
-    /// x and x_{t−1} − x.
-    fn shifted(&self, call: &mut Call<'_>) -> Result<Shifted> {
-        let x = call.x;
-        let before = match &mut call.past {
-            None => short_convolution(x, &self.shift, call.tokens)?,
-            Some(past) => {
-                let last = past.get(LAST);
-                let [before, last] = short_convolution_after(last, x, &self.shift, call.tokens)?;
-                past.insert(LAST, last);
-                before
-            }
+    /// x and what lies before it, which it becomes for the next call.
+    fn shifted<'a>(&self, call: &mut Call<'a>) -> Result<Shifted<'a>> {
+        let Call { x, tokens, .. } = *call;
+        let Some(past) = &mut call.past else { return Ok(Shifted { x, tokens, last: None }) };
+        let (batch, _len, d_model) = x.dims3()?;
+        let last = match past.get(LAST) {
+            Some(last) => last.clone(),
+            None => Tensor::zeros((batch, 1, d_model), x.dtype(), x.device())?,
         };
-        Ok(Shifted { x: x.clone(), change: (before - x)? })
+        let [_, next] = short_convolution_after(Some(&last), x, &self.value.filters()?, tokens)?;
+        past.insert(LAST, next);
+        Ok(Shifted { x, tokens, last: Some(last) })
     }
 
     /// v before the share of the first layer's, and what that share is computed from.
-    fn values(&self, shifted: &Shifted, before: &mut Before<'_>) -> Result<[Tensor; 2]> {
+    fn values(&self, shifted: &Shifted<'_>, before: &mut Before<'_>) -> Result<[Tensor; 2]> {
         let x = self.value.mixed(shifted)?;
         let convolution = self.convolutions.as_ref().map(|[.., value]| value);
         Ok([ShortConvolution::activated(convolution, &self.value.map.forward(&x)?, before)?, x])
     }
 
     /// ln w.
-    fn log_decay(&self, shifted: &Shifted) -> Result<Tensor> {
+    fn log_decay(&self, shifted: &Shifted<'_>) -> Result<Tensor> {
         let hidden = self.decay.map.hidden(&self.decay.mixed(shifted)?)?.tanh()?;
         sigmoid(&wide(&self.decay.map.forward_from(&hidden)?)?)? * -(-0.5_f64).exp()
     }
 
-    fn gate(&self, shifted: &Shifted) -> Result<Tensor> {
+    fn gate(&self, shifted: &Shifted<'_>) -> Result<Tensor> {
         let hidden = self.gate.map.hidden(&self.gate.mixed(shifted)?)?;
         self.gate.map.forward_from(&sigmoid(&hidden)?)
     }
@@ -260,8 +255,8 @@ impl Recurrent for Rwkv7 {
         let receptance = ShortConvolution::activated(of_receptance, &receptance, &mut before)?;
         let rate = sigmoid(&self.rate.map.forward(&self.rate.mixed(&shifted)?)?)?;
         let log_decay = heads(&self.log_decay(&shifted)?)?;
-        let erased = self.unit.forward(&key.broadcast_mul(&self.erased)?)?;
-        let written = ((&rate - 1.)?.broadcast_mul(&self.written)? + 1.)?;
+        let erased = self.unit.forward(&broadcast_mul(&key, &self.erased)?)?;
+        let written = (broadcast_mul(&(&rate - 1.)?, &self.written)? + 1.)?;
         let written = heads(&(key * written)?)?;
         let along = (wide(&erased)? * log_decay.neg()?.exp()?)?;
         let value = heads(&value)?;
@@ -281,12 +276,12 @@ impl Recurrent for Rwkv7 {
     fn output(&self, call: &Call<'_>, inputs: &Inputs, context: &Tensor) -> Result<Tensor> {
         let [weight, bias] = &self.norm;
         let normalised = concat_heads(&layer_norm(context, &self.ones, None, EPSILON)?)?;
-        let normalised = normalised.broadcast_mul(weight)?.broadcast_add(bias)?;
+        let normalised = broadcast_add(&broadcast_mul(&normalised, weight)?, bias)?;
         let (key, value) = (inputs.last_steps(&inputs.key)?, inputs.last_steps(&inputs.value)?);
-        let bonus = (&inputs.query * key)?.broadcast_mul(&self.bonus)?.sum_keepdim(3)?;
-        let sum = (normalised + concat_heads(&value.broadcast_mul(&bonus)?)?)?;
+        let bonus = broadcast_mul(&(&inputs.query * key)?, &self.bonus)?.sum(3)?;
+        let bonus = concat_heads(&scale_rows(&value, &bonus)?)?;
         let gate = inputs.gate.as_ref().expect("invariant: `inputs` computes a gate");
-        self.output.forward(call, &(sum * gate)?)
+        self.output.forward(call, &(residual(&normalised, &bonus, None)? * gate)?)
     }
 
     fn passes_on(&self) -> bool {
@@ -308,11 +303,14 @@ fn in_turns(first: &Tensor, second: &Tensor) -> Result<Tensor> {
     Tensor::stack(&[first, second], 2)?.flatten(1, 2)
 }
 
-/// x, and x_{t−1} − x, `(batch, len, d_model)` each.
+/// The inputs of one call.
 #[derive(Debug)]
-struct Shifted {
-    x: Tensor,
-    change: Tensor,
+struct Shifted<'a> {
+    /// `(batch, len, d_model)`
+    x: &'a Tensor,
+    tokens: Tokens<'a>,
+    /// The input before the first, `(batch, 1, d_model)`; `None` at the start of the sequences.
+    last: Option<Tensor>,
 }
 
 /// A map of a token shift.
@@ -324,9 +322,21 @@ struct Mixed<M> {
 }
 
 impl<M> Mixed<M> {
-    /// x^□.
-    fn mixed(&self, Shifted { x, change }: &Shifted) -> Result<Tensor> {
-        x + change.broadcast_mul(&self.mix)?
+    /// x^□ = μ x_{t−1} + (1 − μ) x_t, a convolution.
+    fn mixed(&self, Shifted { x, tokens, last }: &Shifted<'_>) -> Result<Tensor> {
+        let filters = self.filters()?;
+        match last {
+            None => short_convolution(x, &filters, *tokens),
+            Some(last) => {
+                let [mixed, _] = short_convolution_after(Some(last), x, &filters, *tokens)?;
+                Ok(mixed)
+            }
+        }
+    }
+
+    /// μ and 1 − μ, `(d_model, 2)`.
+    fn filters(&self) -> Result<Tensor> {
+        Tensor::stack(&[&self.mix, &(1. - &self.mix)?], 1)
     }
 }
 

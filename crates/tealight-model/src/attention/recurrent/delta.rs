@@ -190,17 +190,6 @@ impl DeltaRule {
         })
     }
 
-    /// `(batch, len, n_key_heads, n_features)` → `(batch, len, n_heads, n_features)`
-    fn for_all_heads(&self, x: &Tensor) -> Result<Tensor> {
-        let (batch, len, n_key_heads, n_features) = x.dims4()?;
-        let n = self.settings.n_heads / n_key_heads;
-        if n == 1 {
-            return Ok(x.clone());
-        }
-        let all = x.unsqueeze(3)?.broadcast_as((batch, len, n_key_heads, n, n_features))?;
-        all.reshape((batch, len, n_key_heads * n, n_features))
-    }
-
     /// `(batch, len, steps·..)` → `(batch, len·steps, ..)`
     fn in_steps(&self, x: &Tensor) -> Result<Tensor> {
         let (batch, len, width) = x.dims3()?;
@@ -213,8 +202,8 @@ impl Recurrent for DeltaRule {
         let maps = [&self.queries, &self.keys, &self.values];
         let [query, key, value] = ShortProjection::forward_all(maps, call)?;
         let Settings { n_features, width, .. } = self.settings;
-        let query = self.for_all_heads(&self.unit_query.forward(&query)?)?;
-        let key = self.for_all_heads(&self.unit_key.forward(&self.in_steps(&key)?)?)?;
+        let query = self.unit_query.forward(&query)?;
+        let key = self.unit_key.forward(&self.in_steps(&key)?)?;
         let value = split_heads(&self.in_steps(&value)?, width)?;
         let log_decay = self.decay.as_ref().map(|(map, decay)| {
             let log_decay = decay.forward(&map.forward(call.x)?)?;

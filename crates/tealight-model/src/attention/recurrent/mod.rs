@@ -114,9 +114,9 @@ impl<'a> Call<'a> {
 /// What the rule gets: `n` steps for each token, one after the other, of which the last is read.
 #[derive(Debug)]
 pub(super) struct Inputs {
-    /// q, `(batch, len, n_heads, n_features)`
+    /// q, `(batch, len, n_groups, n_features)`, each for as many heads
     pub(super) query: Tensor,
-    /// k, `(batch, len·n, n_heads, n_features)`
+    /// k, `(batch, len·n, n_groups, n_features)`
     pub(super) key: Tensor,
     /// v, `(batch, len·n, n_heads, width)`
     pub(super) value: Tensor,

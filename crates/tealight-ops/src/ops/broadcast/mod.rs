@@ -1,10 +1,14 @@
-//! Adds one tensor to every example, as position embeddings are added.
+//! Sums and products with one tensor for every example, as position embeddings are added, and with one number for every
+//! row, as heads are weighed.
 //!
 //! ```text
-//! y_b = x_b + v              dx = g,   dv = Σ_b g_b
+//! y_b = x_b + v              dx = g,         dv = Σ_b g_b
+//! y_b = x_b ⊙ v              dx = g ⊙ v,     dv = Σ_b x_b ⊙ g_b
+//! y_r = s_r x_r              dx_r = s_r g_r, ds_r = x_r · g_r
 //! ```
 
 pub(crate) mod cuda;
+mod product;
 pub mod reference;
 
 use candle_core::{Result, Tensor, bail};
@@ -16,6 +20,8 @@ use crate::backend::element::Element;
 use crate::backend::parallel::{by_rows, run};
 use crate::backend::profile::{Phase, timed};
 
+pub use product::{broadcast_mul, scale_rows};
+
 const NAME: &str = "broadcast add";
 
 /// `x (.., v's axes)`, `v` → the shape of `x`
@@ -23,19 +29,25 @@ const NAME: &str = "broadcast add";
 /// # Errors
 /// If the last axes of `x` differ from the axes of `v`, or the dtypes differ.
 pub fn broadcast_add(x: &Tensor, v: &Tensor) -> Result<Tensor> {
-    if !x.dims().ends_with(v.dims()) || x.dtype() != v.dtype() {
-        let of = |x: &Tensor| (x.shape().clone(), x.dtype());
-        bail!(
-            "adding {:?} to each of {:?}: expected the last axes and the dtype of the second",
-            of(v),
-            of(x)
-        )
-    }
+    agree("the sum", x, v)?;
     dispatch!(match [x, v] {
         Cpu(T) => on_cpu::<T>(x, v),
         Cuda => cuda::broadcast_add(x, v),
         Reference => widened_all([x, v], |[x, v]| reference::broadcast_add(x, v)),
     })
+}
+
+/// Refuses `v` whose axes are not the last of `x`.
+fn agree(what: &str, x: &Tensor, v: &Tensor) -> Result<()> {
+    if !x.dims().ends_with(v.dims()) || x.dtype() != v.dtype() {
+        let of = |x: &Tensor| (x.shape().clone(), x.dtype());
+        bail!(
+            "{what} of {:?} and each of {:?}: expected the last axes and the dtype of the second",
+            of(v),
+            of(x)
+        )
+    }
+    Ok(())
 }
 
 fn on_cpu<T: Element>(x: &Tensor, v: &Tensor) -> Result<Tensor> {

@@ -67,9 +67,9 @@ const CHUNK: usize = 64;
 /// What is written, erased and read.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands<'a> {
-    /// q, `(batch, len, n_heads, n_features)`
+    /// q, `(batch, len, n_groups, n_features)`: each group is read by `n_heads / n_groups` heads, one after the other.
     pub query: &'a Tensor,
-    /// k, `(batch, len, n_heads, n_features)`
+    /// k, `(batch, len, n_groups, n_features)`
     pub key: &'a Tensor,
     /// v, `(batch, len, n_heads, width)`
     pub value: &'a Tensor,
@@ -127,11 +127,18 @@ struct Sizes {
     batch: usize,
     len: usize,
     n_heads: usize,
+    /// Of queries and keys.
+    n_groups: usize,
     n_features: usize,
     width: usize,
 }
 
 impl Sizes {
+    /// The heads of a group.
+    fn group(&self) -> usize {
+        self.n_heads / self.n_groups
+    }
+
     /// The elements of a state.
     fn state(&self) -> usize {
         self.n_features * self.width
@@ -144,15 +151,16 @@ impl Sizes {
 
 impl Operands<'_> {
     fn sizes(&self) -> Result<Sizes> {
-        let (batch, len, n_heads, n_features) = self.query.dims4()?;
-        let (_, _, _, width) = self.value.dims4()?;
+        let (batch, len, n_groups, n_features) = self.query.dims4()?;
+        let (_, _, n_heads, width) = self.value.dims4()?;
+        let per_group = [batch, len, n_groups, n_features];
         let per_head = [batch, len, n_heads];
         let per_feature = [batch, len, n_heads, n_features];
         let fits =
             |x: Option<&Tensor>, shapes: &[&[usize]]| x.is_none_or(|x| shapes.contains(&x.dims()));
         let along = if let Erase::Along(e) = self.erase { Some(e) } else { None };
         let checks = [
-            ("key", Some(self.key), &[&per_feature[..]][..]),
+            ("key", Some(self.key), &[&per_group[..]][..]),
             ("value", Some(self.value), &[&[batch, len, n_heads, width]]),
             ("strength", self.strength, &[&per_head]),
             ("erase", along, &[&per_feature]),
@@ -170,7 +178,15 @@ impl Operands<'_> {
                 )
             }
         }
-        Ok(Sizes { batch, len, n_heads, n_features, width })
+        if n_groups == 0 || !n_heads.is_multiple_of(n_groups) {
+            bail!(
+                "gated delta rule of query {:?} and value {:?}: {n_groups} heads of queries for {n_heads} of values, \
+                 expected a divisor",
+                self.query.dims(),
+                self.value.dims()
+            )
+        }
+        Ok(Sizes { batch, len, n_heads, n_groups, n_features, width })
     }
 }
 
@@ -183,7 +199,7 @@ fn on_cpu<T: Lanes>(inputs: &Inputs, rule: Rule) -> Result<[Tensor; 2]> {
         Result::Ok(rule.forward(&shape.slices(&views), needs_states))
     };
     let (output, state, states) = timed(NAME, Phase::Forward, forward)?;
-    let Sizes { batch, len, n_heads, n_features, width } = rule.sizes;
+    let Sizes { batch, len, n_heads, n_features, width, .. } = rule.sizes;
     let values = vec![
         stored(output, (batch, len, n_heads, width)),
         stored(state, (batch, n_heads, n_features, width)),

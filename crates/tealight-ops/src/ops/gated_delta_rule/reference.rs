@@ -9,8 +9,8 @@ use crate::ops::tokens::Tokens;
 pub fn gated_delta_rule(operands: &Operands<'_>, tokens: Tokens<'_>) -> Result<[Tensor; 2]> {
     let Operands { query, key, value, strength, erase, log_decay, .. } = *operands;
     let (batch, len, n_heads, width) = value.dims4()?;
-    let [query, key, value] = [query, key, value].map(|x| without_padding(x, tokens));
-    let (query, key, value) = (query?, key?, value?);
+    let [query, key] = [query, key].map(|x| without_padding(&of_heads(x, n_heads)?, tokens));
+    let (query, key, value) = (query?, key?, without_padding(value, tokens)?);
     let optional = |x: Option<&Tensor>| x.map(|x| without_padding(x, tokens)).transpose();
     let (strength, log_decay) = (optional(strength)?, optional(log_decay)?);
     let value = match &strength {
@@ -45,6 +45,14 @@ pub fn gated_delta_rule(operands: &Operands<'_>, tokens: Tokens<'_>) -> Result<[
         );
     }
     Ok([Tensor::cat(&outputs, 1)?, state])
+}
+
+/// `x (batch, len, n_groups, width)` for each head of the groups: `(batch, len, n_heads, width)`
+fn of_heads(x: &Tensor, n_heads: usize) -> Result<Tensor> {
+    let (batch, len, n_groups, width) = x.dims4()?;
+    let x = x.unsqueeze(3)?;
+    let all = x.broadcast_as((batch, len, n_groups, n_heads / n_groups, width))?;
+    all.reshape((batch, len, n_heads, width))
 }
 
 /// The results where there are no positions, or no numbers.

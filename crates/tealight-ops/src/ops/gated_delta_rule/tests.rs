@@ -95,6 +95,15 @@ impl Case {
         self
     }
 
+    /// With queries and keys of the first `n` heads, each for as many heads.
+    fn in_groups(mut self, n: usize) -> Result<Self> {
+        for x in &mut self.tensors[..2] {
+            *x = x.narrow(2, 0, n)?.contiguous()?;
+        }
+        self.label = format!("{} in {n} groups", self.label);
+        Ok(self)
+    }
+
     /// The operands; ln α is the one before the state.
     fn with<R>(&self, tensors: &[Tensor], f: impl FnOnce(&Operands<'_>, Tokens<'_>) -> R) -> R {
         let mut rest = tensors[3..].iter();
@@ -211,6 +220,28 @@ fn chunks_of_any_size_give_the_recurrence_and_its_gradients() -> Result<()> {
     Ok(())
 }
 
+/// Groups of one team, of several, and of teams of unlike sizes.
+#[test]
+fn heads_that_share_queries_and_keys_have_their_sums_of_gradients() -> Result<()> {
+    for (dtype, tolerance) in TOLERANCES {
+        for (n_heads, n_groups) in [(6, 2), (10, 1), (18, 2), (3, 1)] {
+            for decay in DECAYS {
+                for erased in ERASED {
+                    let shape = [2, 35, n_heads, 5, 3];
+                    let mut case = Case::new(shape, decay, erased, dtype)?.in_groups(n_groups)?;
+                    case.padding = Some(padding(2, 35)?);
+                    case.segments = (n_groups == 2).then(|| segments(2, 35)).transpose()?;
+                    let expected = case.run(None)?;
+                    for chunk in [7, 64] {
+                        case.check(&case.run(Some(chunk))?, &expected, tolerance);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Each has a wall among weak decays, strong decays only, or a repeated key with β = 2.
 #[test]
 fn no_decay_and_no_key_costs_more_than_rounding() -> Result<()> {
@@ -267,12 +298,15 @@ fn a_repeated_key_with_a_strength_of_two_keeps_its_digits() -> Result<()> {
 #[test]
 fn a_long_sequence_is_finite_and_the_same_on_any_threads() -> Result<()> {
     for decay in [Decay::OfHeads, Decay::OfFeatures] {
-        let case = Case::new([1, 4_097, 3, 5, 7], decay, Erased::Key, DType::F32)?;
-        let all = || case.run(Some(CHUNK));
-        let expected = threads::with(1, all)?;
-        assert!(expected.iter().flatten().all(|x| x.is_finite()));
-        assert_eq!(threads::with(2, all)?, expected);
-        assert_eq!(threads::with(5, all)?, expected);
+        let alone = Case::new([1, 4_097, 3, 5, 7], decay, Erased::Key, DType::F32)?;
+        let shared = Case::new([1, 300, 10, 5, 7], decay, Erased::Nothing, DType::F32)?;
+        for case in [alone, shared.in_groups(2)?] {
+            let all = || case.run(Some(CHUNK));
+            let expected = threads::with(1, all)?;
+            assert!(expected.iter().flatten().all(|x| x.is_finite()), "{}", case.label);
+            assert_eq!(threads::with(2, all)?, expected, "{}", case.label);
+            assert_eq!(threads::with(5, all)?, expected, "{}", case.label);
+        }
     }
     Ok(())
 }
@@ -443,6 +477,10 @@ fn shapes_that_do_not_match_are_refused_by_name() -> Result<()> {
         let error = case.with(&tensors, gated_delta_rule).expect_err(name).to_string();
         assert!(error.contains(&format!("`{name}` is of shape")), "{error}");
     }
+    let case = Case::new([2, 5, 3, 11, 7], Decay::OfHeads, Erased::Key, DType::F32)?;
+    let error = case.in_groups(2)?.run(Some(7)).expect_err("3 heads of 2 groups").to_string();
+    assert!(error.contains("2 heads of queries for 3 of values"), "{error}");
+    let case = Case::new([2, 5, 3, 11, 7], Decay::OfHeads, Erased::Key, DType::F32)?;
     let other = Tensor::zeros((2, 4), DType::U8, device())?;
     let wrong = Tokens { key_padding_mask: Some(&other), segments: None };
     assert!(case.with(&case.tensors, |x, _| gated_delta_rule(x, wrong)).is_err());

@@ -1,8 +1,9 @@
 //! The gradients of one chunk.
 
-use super::super::inputs::{Each, EraseKind};
+use super::super::inputs::EraseKind;
+use super::heads::{Head, Rows};
 use super::workspace::Workspace;
-use super::{Chunk, Head, Rule, pairs, solve};
+use super::{Chunk, Rule, pairs, solve};
 use crate::backend::gemm::Product;
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::parallel::{add_scaled, sum as total, sum_of_pairs};
@@ -12,18 +13,45 @@ use crate::backend::simd::vector::Lanes;
 pub(super) struct Slopes<T> {
     /// [dO; dU], `(2·len, width)`
     values: Vec<T>,
-    /// Of [P; −A], `(stack·len, len)`
-    pairs: Vec<T>,
-    /// Of [Q; E], `(stack·len, n_features)`
-    left: Vec<T>,
-    /// Of K, `(len, n_features)`
-    key: Vec<T>,
+    /// Of one head.
+    head: OfKeys<T>,
+    /// Of all heads of a team so far.
+    team: OfKeys<T>,
     /// Of ln α, `(len)` or `(len, n_features)`
     log_decay: Vec<T>,
     /// The same of a head, while terms are added, `(len)`
     logs: Vec<f64>,
     /// What the last token's G has in addition, `(n_features)`
     last: Vec<T>,
+}
+
+/// The gradients of what the heads of a team share.
+struct OfKeys<T> {
+    /// Of [P; −A], then of [Q; E] Kᵀ, `(stack·len, len)`
+    pairs: Vec<T>,
+    /// Of [Q; E], `(stack·len, n_features)`
+    left: Vec<T>,
+    /// Of K, `(len, n_features)`
+    key: Vec<T>,
+}
+
+impl<T: Lanes> OfKeys<T> {
+    fn new(rule: &Rule, stack: usize) -> Self {
+        let (n, longest) = (rule.sizes.n_features, rule.longest);
+        let zeros = |n: usize| vec![T::ZERO; n];
+        Self {
+            pairs: zeros(stack * longest * longest),
+            left: zeros(stack * longest * n),
+            key: zeros(longest * n),
+        }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, other: &Self) {
+        add_scaled(&mut self.pairs, &other.pairs, T::ONE);
+        add_scaled(&mut self.left, &other.left, T::ONE);
+        add_scaled(&mut self.key, &other.key, T::ONE);
+    }
 }
 
 impl<T: Lanes> Slopes<T> {
@@ -33,9 +61,8 @@ impl<T: Lanes> Slopes<T> {
         let zeros = |n: usize| vec![T::ZERO; n];
         Self {
             values: zeros(2 * longest * width),
-            pairs: zeros(stack * longest * longest),
-            left: zeros(stack * longest * n),
-            key: zeros(longest * n),
+            head: OfKeys::new(rule, stack),
+            team: OfKeys::new(rule, stack),
             log_decay: zeros(longest * if rule.decays_features { n } else { 1 }),
             logs: vec![0.; longest],
             last: zeros(n),
@@ -43,21 +70,63 @@ impl<T: Lanes> Slopes<T> {
     }
 
     /// The gradients of the chunk that `space` holds, from that of the state after it, which becomes that of the
-    /// `state` before it.
+    /// `state` before it. Those of what a team shares are added to the sums of its earlier heads, unless `is_first`.
     #[inline(always)]
-    pub(super) fn chunk(
+    pub(super) fn of_head(
         &mut self,
         space: &mut Workspace<'_, T>,
-        head: &Head<'_, T>,
+        (head, is_first): (&Head<'_, T>, bool),
         chunk: &Chunk,
         of_output: Option<&[T]>,
         state: &[T],
         dstate: &mut [T],
     ) {
-        let Workspace { len, n_features: n, width, stack, products, .. } = *space;
-        if len == 0 {
+        if space.len == 0 {
             return;
         }
+        self.of_values(space, head, chunk, of_output, dstate);
+        self.through_state(space, state, dstate);
+        let has_decay = head.operands.log_decay.is_some();
+        let OfKeys { pairs, left, key } = &mut self.head;
+        if space.decays_features {
+            pairs::of_features_backward(space, pairs, left, key);
+            if has_decay {
+                self.of_feature_logs(space);
+            }
+        } else {
+            if has_decay {
+                self.of_head_logs(space);
+            }
+            pairs::of_scores(space, &mut self.head.pairs);
+        }
+        self.of_state(space, dstate);
+        if is_first {
+            std::mem::swap(&mut self.head, &mut self.team);
+        } else {
+            self.team.add(&self.head);
+        }
+    }
+
+    /// Of what a team shares, once all its heads are done.
+    #[inline(always)]
+    pub(super) fn of_team(&mut self, space: &Workspace<'_, T>) {
+        if space.len > 0 && !space.decays_features {
+            let OfKeys { pairs, left, key } = &mut self.team;
+            pairs::through_scores(space, pairs, left, key);
+        }
+    }
+
+    /// dO, dŨ = Pᵀ dO + K̂ dS, dU, and [dP; −dA] = [dO; dU] Ũᵀ
+    #[inline(always)]
+    fn of_values(
+        &mut self,
+        space: &Workspace<'_, T>,
+        head: &Head<'_, T>,
+        chunk: &Chunk,
+        of_output: Option<&[T]>,
+        dstate: &[T],
+    ) {
+        let Workspace { len, n_features: n, width, stack, products, .. } = *space;
         let (of_outputs, of_updates) = self.values[..2 * len * width].split_at_mut(len * width);
         for (&t, row) in chunk.positions.iter().zip(of_outputs.chunks_exact_mut(width)) {
             match of_output {
@@ -65,7 +134,6 @@ impl<T: Lanes> Slopes<T> {
                 None => row.fill(T::ZERO),
             }
         }
-        // dŨ = Pᵀ dO + K̂ dS, and dU
         let reads = Matrix::new(&space.pairs, (len, len)).transposed();
         let product = Product::new(reads, Matrix::new(of_outputs, (len, width)));
         products.store(product, MatrixMut::new(of_updates, (len, width)));
@@ -79,60 +147,42 @@ impl<T: Lanes> Slopes<T> {
         let values = Matrix::new(&self.values, (stack * len, width));
         let update = Matrix::new(&space.update, (len, width));
         let product = Product::new(values, update.transposed());
-        products.store(product, MatrixMut::new(&mut self.pairs, (stack * len, len)));
+        products.store(product, MatrixMut::new(&mut self.head.pairs, (stack * len, len)));
+    }
 
-        // Through the states.
-        let before = Matrix::new(state, (n, width)).transposed();
-        products
-            .store(Product::new(values, before), MatrixMut::new(&mut self.left, (stack * len, n)));
-        let all = len * n;
-        for (part, sign) in [T::ONE, -T::ONE].into_iter().enumerate().take(stack) {
-            let left = &mut self.left[part * all..(part + 1) * all];
-            for (x, &gamma) in left.iter_mut().zip(&space.gamma) {
-                *x *= sign * gamma;
-            }
-        }
-        let product = Product::new(update, of_state.transposed());
-        products.store(product, MatrixMut::new(&mut self.key, (len, n)));
-        self.through_state(space, state, dstate);
-        let has_decay = head.operands.log_decay.is_some();
-        if has_decay && !space.decays_features {
-            self.of_head_logs(space);
-        }
-
-        // Through the pairs.
-        let (pairs, left, key) = (&mut self.pairs, &mut self.left, &mut self.key);
-        if space.decays_features {
-            pairs::of_features_backward(space, pairs, left, key);
-        } else {
-            pairs::of_heads_backward(space, pairs, left, key);
-        }
-        if has_decay && space.decays_features {
-            self.of_feature_logs(space);
-        }
-
-        // dS ← γ_C ⊙ dS + (γ ⊙ Q)ᵀ dO − (γ ⊙ E)ᵀ dU
+    /// dS ← γ_C ⊙ dS + (γ ⊙ Q)ᵀ dO − (γ ⊙ E)ᵀ dU
+    #[inline(always)]
+    fn of_state(&self, space: &Workspace<'_, T>, dstate: &mut [T]) {
+        let Workspace { len, n_features: n, width, stack, products, .. } = *space;
         space.fade(dstate);
         let faded = Matrix::new(&space.faded, (stack * len, n)).transposed();
         let product = Product::new(faded, Matrix::new(&self.values, (stack * len, width)));
         products.store(product.accumulated(), MatrixMut::new(dstate, (n, width)));
     }
 
-    /// Of K, times e^(G_C − G_j); and γ_C ⊙ Σ_v S ⊙ dS, with Σ_j K̂_j ⊙ (dS Ũ_j) if each feature
-    /// has its decay.
+    /// Of [Q; E] and K through the states before and after; and γ_C ⊙ Σ_v S ⊙ dS, with Σ_j K̂_j ⊙ (dS Ũ_j) if each
+    /// feature has its decay.
     #[inline(always)]
     fn through_state(&mut self, space: &Workspace<'_, T>, state: &[T], dstate: &[T]) {
-        let (all, width) = (space.len * space.n_features, space.width);
-        let rows = state.chunks_exact(width).zip(dstate.chunks_exact(width));
-        for ((last, (state, dstate)), &total) in self.last.iter_mut().zip(rows).zip(space.total()) {
-            *last = total * sum_of_pairs(state, dstate, |s, ds| s * ds);
+        let Workspace { len, n_features: n, width, stack, products, .. } = *space;
+        let all = len * n;
+        let OfKeys { left, key, .. } = &mut self.head;
+        let values = Matrix::new(&self.values, (stack * len, width));
+        let before = Matrix::new(state, (n, width)).transposed();
+        products.store(Product::new(values, before), MatrixMut::new(left, (stack * len, n)));
+        for (part, sign) in [T::ONE, -T::ONE].into_iter().enumerate().take(stack) {
+            space.weigh_in_place(&mut left[part * all..(part + 1) * all], &space.gamma, sign);
         }
-        for (x, &tail) in self.key[..all].iter_mut().zip(&space.tail) {
-            *x *= tail;
+        let update = Matrix::new(&space.update, (len, width));
+        let after = Matrix::new(dstate, (n, width)).transposed();
+        products.store(Product::new(update, after), MatrixMut::new(key, (len, n)));
+        space.weigh_in_place(&mut key[..all], &space.tail, T::ONE);
+        let rows = state.chunks_exact(width).zip(dstate.chunks_exact(width));
+        for (feature, (last, (state, dstate))) in self.last.iter_mut().zip(rows).enumerate() {
+            *last = space.total(feature) * sum_of_pairs(state, dstate, |s, ds| s * ds);
         }
         if space.decays_features {
-            let n = space.n_features;
-            let rows = self.key[..all].chunks_exact(n).zip(space.key.chunks_exact(n));
+            let rows = key[..all].chunks_exact(n).zip(space.key.chunks_exact(n));
             for (slopes, key) in rows {
                 for (last, (&slope, &key)) in self.last.iter_mut().zip(slopes.iter().zip(key)) {
                     *last += slope * key;
@@ -155,13 +205,13 @@ impl<T: Lanes> Slopes<T> {
         for i in (0..len).rev() {
             for part in 0..stack {
                 let row = (part * len + i) * n;
-                sum += dot(&self.left[row..][..n], &space.left[row..][..n]);
+                sum += dot(&self.head.left[row..][..n], &space.left[row..][..n]);
             }
             logs[i] += sum;
         }
         let mut sum = 0.; // of e^(G_C − G_j), for t > j
         for j in 0..len - 1 {
-            sum += dot(&self.key[j * n..][..n], &space.key[j * n..][..n]);
+            sum += dot(&self.head.key[j * n..][..n], &space.key[j * n..][..n]);
             logs[j + 1] += sum;
         }
         for i in 1..len {
@@ -169,7 +219,7 @@ impl<T: Lanes> Slopes<T> {
             for j in 0..i {
                 for part in 0..stack {
                     let at = (part * len + i) * len + j;
-                    sum += (self.pairs[at] * space.pairs[at]).widen();
+                    sum += (self.head.pairs[at] * space.pairs[at]).widen();
                 }
                 logs[j + 1] += sum;
             }
@@ -183,7 +233,8 @@ impl<T: Lanes> Slopes<T> {
     #[inline(always)]
     fn of_feature_logs(&mut self, space: &Workspace<'_, T>) {
         let Workspace { len, n_features: n, stack, .. } = *space;
-        let Self { left: of_left, key: of_key, log_decay, last: sum, .. } = self;
+        let Self { head: OfKeys { left: of_left, key: of_key, .. }, log_decay, last: sum, .. } =
+            self;
         for i in (0..len).rev() {
             let key = (&of_key[i * n..][..n], &space.key[i * n..][..n]);
             for (sum, (&slope, &key)) in sum.iter_mut().zip(key.0.iter().zip(key.1)) {
@@ -200,48 +251,73 @@ impl<T: Lanes> Slopes<T> {
         }
     }
 
-    /// Writes the gradients of the operands at the positions of the chunk.
+    /// Writes the gradients of the operands of one head at the positions of the chunk.
     #[inline(always)]
     pub(super) fn write(
-        &mut self,
+        &self,
         space: &Workspace<'_, T>,
         head: &Head<'_, T>,
         chunk: &Chunk,
-        rows: &mut Each<MatrixMut<'_, T>>,
+        rows: &mut Rows<'_, T>,
     ) {
-        let Workspace { len, n_features: n, width, erase, .. } = *space;
+        let Workspace { len, width, n_logs, .. } = *space;
         for (i, &t) in chunk.positions.iter().enumerate() {
             let of_update = &self.values[(len + i) * width..][..width];
-            let of_erase = self.left.get((len + i) * n..(len + i + 1) * n).unwrap_or_default();
-            let strength = head.operands.strength.map(|strength| head.row(strength, t, 1)[0]);
-            rows.query.row(t).copy_from_slice(&self.left[i * n..][..n]);
-            rows.key.row(t).copy_from_slice(&self.key[i * n..][..n]);
             let of_value = rows.value.row(t);
             of_value.copy_from_slice(of_update);
-            if let Some(strength) = strength {
+            if let Some(strength) = head.strength(t) {
                 for x in of_value {
                     *x *= strength;
                 }
             }
-            let is_key = erase == EraseKind::Key;
-            if is_key {
-                add_scaled(rows.key.row(t), of_erase, strength.unwrap_or(T::ONE));
-            }
             if let Some(row) = &mut rows.strength {
                 let value = head.row(head.operands.value, t, width);
-                let mut sum = sum_of_pairs(value, of_update, |v, dv| v * dv);
-                if is_key {
-                    let key = head.row(head.operands.key, t, n);
-                    sum += sum_of_pairs(key, of_erase, |k, de| k * de);
+                row.row(t)[0] = sum_of_pairs(value, of_update, |v, dv| v * dv);
+            }
+            if let Some(row) = &mut rows.log_decay {
+                row.row(t).copy_from_slice(&self.log_decay[i * n_logs..][..n_logs]);
+            }
+        }
+    }
+
+    /// Writes the gradients of the queries and the keys of a team.
+    #[inline(always)]
+    pub(super) fn write_shared(
+        &self,
+        space: &Workspace<'_, T>,
+        chunk: &Chunk,
+        [query, key]: [&mut MatrixMut<'_, T>; 2],
+    ) {
+        let n = space.n_features;
+        for (i, &t) in chunk.positions.iter().enumerate() {
+            query.row(t).copy_from_slice(&self.team.left[i * n..][..n]);
+            key.row(t).copy_from_slice(&self.team.key[i * n..][..n]);
+        }
+    }
+
+    /// Writes what a team of one head, which erases, has besides: the gradient of E, or what E = β K adds to those of
+    /// its factors.
+    #[inline(always)]
+    pub(super) fn write_erased(
+        &self,
+        space: &Workspace<'_, T>,
+        head: &Head<'_, T>,
+        chunk: &Chunk,
+        of_key: &mut MatrixMut<'_, T>,
+        rows: &mut Rows<'_, T>,
+    ) {
+        let Workspace { len, n_features: n, erase, .. } = *space;
+        for (i, &t) in chunk.positions.iter().enumerate() {
+            let of_erase = &self.team.left[(len + i) * n..][..n];
+            if erase == EraseKind::Key {
+                add_scaled(of_key.row(t), of_erase, head.strength(t).unwrap_or(T::ONE));
+                if let Some(row) = &mut rows.strength {
+                    let key = &space.key[i * n..][..n];
+                    row.row(t)[0] += sum_of_pairs(key, of_erase, |k, de| k * de);
                 }
-                row.row(t)[0] = sum;
             }
             if let Some(row) = &mut rows.erase {
                 row.row(t).copy_from_slice(of_erase);
-            }
-            if let Some(row) = &mut rows.log_decay {
-                let width = if space.decays_features { n } else { 1 };
-                row.row(t).copy_from_slice(&self.log_decay[i * width..][..width]);
             }
         }
     }

@@ -1,6 +1,8 @@
-//! The CPU loops: one head of one example at a time, chunk by chunk, as products of small matrices.
+//! The CPU loops: one head of one example at a time, or a team of heads in turns, chunk by chunk, as products of small
+//! matrices.
 
 mod gradient;
+mod heads;
 mod pairs;
 mod solve;
 mod workspace;
@@ -11,10 +13,10 @@ use super::Sizes;
 use super::inputs::{Each, EraseKind, Inputs};
 use crate::backend::buffer::unwritten;
 use crate::backend::gemm::SerialProducts;
-use crate::backend::matrix::MatrixMut;
 use crate::backend::parallel::run;
 use crate::backend::simd::vector::Lanes;
 use crate::ops::tokens::{Document, Tokens};
+use heads::{Head, Rows, Teams, split};
 use workspace::Workspace;
 
 /// The settings of a call.
@@ -22,6 +24,7 @@ pub(super) struct Rule {
     pub(super) sizes: Sizes,
     erase: EraseKind,
     decays_features: bool,
+    teams: Teams,
     /// Of each example.
     chunks: Vec<Vec<Chunk>>,
     has_padding: bool,
@@ -34,24 +37,6 @@ struct Chunk {
     /// Whether the state before it is 0, because a document begins that is not the first of the sequence.
     begins_anew: bool,
     positions: Vec<usize>,
-}
-
-/// The operands of one head of one example.
-#[derive(Clone, Copy)]
-struct Head<'a, T> {
-    operands: &'a Each<&'a [T]>,
-    sizes: Sizes,
-    example: usize,
-    index: usize,
-}
-
-impl<'a, T> Head<'a, T> {
-    /// What `x (batch, len, n_heads, width)` holds for this head at position `t`.
-    #[inline(always)]
-    fn row(&self, x: &'a [T], t: usize, width: usize) -> &'a [T] {
-        let Sizes { len, n_heads, .. } = self.sizes;
-        &x[((self.example * len + t) * n_heads + self.index) * width..][..width]
-    }
 }
 
 impl Rule {
@@ -78,10 +63,12 @@ impl Rule {
         let documents = tokens.documents(sizes.batch, sizes.len)?;
         let chunks: Vec<Vec<Chunk>> = documents.into_iter().map(chunks_of).collect();
         let lens = chunks.iter().flatten().map(|chunk| chunk.positions.len());
+        let (erase, decays_features) = (inputs.shape().erase(), inputs.decays_features());
         Ok(Self {
             sizes,
-            erase: inputs.shape().erase(),
-            decays_features: inputs.decays_features(),
+            erase,
+            decays_features,
+            teams: Teams::new(sizes, erase == EraseKind::Nothing && !decays_features),
             has_padding: tokens.key_padding_mask.is_some(),
             longest: lens.max().unwrap_or(0),
             chunks,
@@ -94,7 +81,7 @@ impl Rule {
         operands: &Each<&[T]>,
         keeps_states: bool,
     ) -> (Vec<T>, Vec<T>, Vec<T>) {
-        let Sizes { batch, n_heads, width, .. } = self.sizes;
+        let Sizes { batch, n_heads, .. } = self.sizes;
         let n_state = self.sizes.state();
         let mut output = self.blank(operands.value.len());
         let mut last = match operands.state {
@@ -104,29 +91,32 @@ impl Rule {
         let n_kept: usize = self.chunks.iter().map(Vec::len).sum();
         let mut kept = unwritten(if keeps_states { n_kept * n_heads * n_state } else { 0 });
         let products = SerialProducts::exact();
-        let heads = self.heads(operands).zip(by_head(&mut output, self.sizes, width));
+        let heads = self.heads(operands).zip(split(&mut output, self.sizes, n_heads));
         let states = last.chunks_mut(n_state).zip(self.kept(&mut kept));
         run::<T, _, _>(
             self.work(),
-            heads.zip(states),
+            self.teams.of(heads.zip(states)).into_iter(),
             #[inline(always)]
-            |((head, mut output), (state, kept))| {
+            |mut team: Vec<_>| {
                 let mut space = Workspace::new(self, &products);
-                let mut kept = kept.chunks_exact_mut(n_state);
-                for chunk in &self.chunks[head.example] {
-                    if chunk.begins_anew {
-                        state.fill(T::ZERO);
+                let ((first, _), _) = team[0];
+                for (i, chunk) in self.chunks[first.example].iter().enumerate() {
+                    space.load_shared(&first, chunk);
+                    for ((head, output), (state, kept)) in &mut team {
+                        if chunk.begins_anew {
+                            state.fill(T::ZERO);
+                        }
+                        if let Some(kept) = kept.chunks_exact_mut(n_state).nth(i) {
+                            kept.copy_from_slice(state);
+                        }
+                        space.load(head, chunk);
+                        pairs::of(&mut space);
+                        space.solve(state);
+                        for (&t, row) in chunk.positions.iter().zip(space.read(state)) {
+                            output.row(t).copy_from_slice(row);
+                        }
+                        space.advance(state);
                     }
-                    if let Some(kept) = kept.next() {
-                        kept.copy_from_slice(state);
-                    }
-                    space.load(&head, chunk);
-                    pairs::of(&mut space);
-                    space.solve(state);
-                    for (&t, row) in chunk.positions.iter().zip(space.read(state)) {
-                        output.row(t).copy_from_slice(row);
-                    }
-                    space.advance(state);
                 }
             },
         );
@@ -141,47 +131,66 @@ impl Rule {
         of_output: Option<&[T]>,
         of_state: Option<&[T]>,
     ) -> Vec<Vec<T>> {
-        let Sizes { batch, n_heads, .. } = self.sizes;
+        let Sizes { batch, n_heads, n_features, .. } = self.sizes;
         let n_state = self.sizes.state();
         let mut dstate = match of_state {
             Some(gradient) => gradient.to_vec(),
             None => vec![T::ZERO; batch * n_heads * n_state],
         };
+        let n_shared = batch * self.sizes.len * self.teams.per_example() * n_features;
         let mut gradients = operands.as_ref().map(|operand| self.blank(operand.len()));
+        (gradients.query, gradients.key) = (self.blank(n_shared), self.blank(n_shared));
         gradients.state = None;
-        let tasks = {
-            let mut rows = gradients.as_mut().map(|x| {
-                let width = x.len() / (batch * self.sizes.len * n_heads);
-                by_head(x, self.sizes, width).into_iter()
-            });
-            let mut states = dstate.chunks_mut(n_state);
-            let next = move |head| {
-                let rows = rows.as_mut().map(|rows| rows.next().expect(A_HEAD));
-                (head, rows, states.next().expect(A_HEAD))
+        let Each { query, key, value, strength, erase, log_decay, .. } = gradients.as_mut();
+        let shared =
+            [query, key].map(|x| split(x, self.sizes, self.teams.per_example()).into_iter());
+        let mut optional = [strength, erase, log_decay]
+            .map(|x| x.map(|x| split(x, self.sizes, n_heads).into_iter()));
+        let rows = split(value, self.sizes, n_heads).into_iter().map(|value| {
+            let next = |x: &mut Option<std::vec::IntoIter<_>>| {
+                x.as_mut().map(|rows| rows.next().expect("invariant: one for each head"))
             };
-            self.heads(operands).map(next)
-        };
+            let [strength, erase, log_decay] = optional.each_mut().map(next);
+            Rows { value, strength, erase, log_decay }
+        });
+        let states = dstate.chunks_mut(n_state).zip(self.kept_of(kept));
+        let teams = self.teams.of(self.heads(operands).zip(rows).zip(states));
+        let [query, key] = shared;
         let products = SerialProducts::exact();
         run::<T, _, _>(
             2 * self.work(),
-            tasks.zip(self.kept_of(kept)),
+            teams.into_iter().zip(query.zip(key)),
             #[inline(always)]
-            |((head, mut rows, dstate), kept)| {
+            |(mut team, (mut query, mut key)): (Vec<_>, _)| {
                 let mut space = Workspace::new(self, &products);
                 let mut slopes = gradient::Slopes::new(self);
-                let chunks = self.chunks[head.example].iter().zip(kept.chunks_exact(n_state));
-                for (chunk, state) in chunks.rev() {
-                    space.load(&head, chunk);
-                    pairs::of(&mut space);
-                    space.solve(state);
-                    slopes.chunk(&mut space, &head, chunk, of_output, state, dstate);
-                    slopes.write(&space, &head, chunk, &mut rows);
-                    if chunk.begins_anew {
-                        dstate.fill(T::ZERO);
+                let ((first, _), _) = team[0];
+                for (i, chunk) in self.chunks[first.example].iter().enumerate().rev() {
+                    space.load_shared(&first, chunk);
+                    for (place, ((head, rows), (dstate, kept))) in team.iter_mut().enumerate() {
+                        let state = &kept[i * n_state..][..n_state];
+                        space.load(head, chunk);
+                        pairs::of(&mut space);
+                        space.solve(state);
+                        let head = (&*head, place == 0);
+                        slopes.of_head(&mut space, head, chunk, of_output, state, dstate);
+                        slopes.write(&space, head.0, chunk, rows);
+                        if chunk.begins_anew {
+                            dstate.fill(T::ZERO);
+                        }
+                    }
+                    slopes.of_team(&space);
+                    slopes.write_shared(&space, chunk, [&mut query, &mut key]);
+                    if let [((head, rows), _)] = &mut team[..]
+                        && self.erase != EraseKind::Nothing
+                    {
+                        slopes.write_erased(&space, head, chunk, &mut key, rows);
                     }
                 }
             },
         );
+        gradients.query = self.teams.sums(gradients.query, n_features);
+        gradients.key = self.teams.sums(gradients.key, n_features);
         gradients.state = operands.state.map(|_| dstate);
         gradients.into_vec()
     }
@@ -239,21 +248,4 @@ impl Rule {
         };
         self.lens_of_kept().map(&mut take).collect()
     }
-}
-
-const A_HEAD: &str = "invariant: one for each head";
-
-/// `x (batch, len, n_heads, width)` as one matrix `(len, width)` for each head of each example.
-fn by_head<T>(x: &mut [T], sizes: Sizes, width: usize) -> Vec<MatrixMut<'_, T>> {
-    let Sizes { batch, len, n_heads, .. } = sizes;
-    let mut all = Vec::with_capacity(batch * n_heads);
-    for example in x.chunks_mut(len * n_heads * width) {
-        let mut rest = MatrixMut::new(example, (len, n_heads * width));
-        for _ in 0..n_heads {
-            let (head, others) = rest.split_columns(width);
-            all.push(head);
-            rest = others;
-        }
-    }
-    all
 }

@@ -20,14 +20,7 @@ pub(super) fn of<T: Lanes>(space: &mut Workspace<'_, T>) {
 /// With one decay for all features of the head: [Q; E] Kᵀ, times D.
 #[inline(always)]
 fn of_heads<T: Lanes>(space: &mut Workspace<'_, T>) {
-    let Workspace { len, n_features, stack, .. } = *space;
-    if len == 0 {
-        return;
-    }
-    let left = Matrix::new(&space.left, (stack * len, n_features));
-    let key = Matrix::new(&space.key, (len, n_features)).transposed();
-    let pairs = MatrixMut::new(&mut space.pairs, (stack * len, len));
-    space.products.store(Product::new(left, key), pairs);
+    let Workspace { len, stack, .. } = *space;
     let (reads, erases) = space.pairs.split_at_mut(len * len);
     for i in 0..len {
         let decays = &mut space.decays[i * len..][..=i];
@@ -36,29 +29,20 @@ fn of_heads<T: Lanes>(space: &mut Workspace<'_, T>) {
             *decay = T::narrow(now - before).exp();
         }
         let row = &mut reads[i * len..][..len];
-        for (x, &decay) in row.iter_mut().zip(&*decays) {
-            *x *= decay;
-        }
+        multiply(&mut row[..=i], &space.scores[i * len..], decays, T::ONE);
         row[i + 1..].fill(T::ZERO);
         if stack == 2 {
             let row = &mut erases[i * len..][..len];
-            for (x, &decay) in row.iter_mut().zip(&decays[..i]) {
-                *x *= -decay;
-            }
+            multiply(&mut row[..i], &space.scores[(len + i) * len..], decays, -T::ONE);
             row[i..].fill(T::ZERO);
         }
     }
 }
 
-/// The gradients of Q, E and K through [`of_heads`], added to `dleft` and `dkey`. `dpairs` holds that of [P; −A].
+/// With one decay for all features: the gradient of [Q; E] Kᵀ, in place of that of [P; −A].
 #[inline(always)]
-pub(super) fn of_heads_backward<T: Lanes>(
-    space: &Workspace<'_, T>,
-    dpairs: &mut [T],
-    dleft: &mut [T],
-    dkey: &mut [T],
-) {
-    let Workspace { len, n_features, stack, .. } = *space;
+pub(super) fn of_scores<T: Lanes>(space: &Workspace<'_, T>, dpairs: &mut [T]) {
+    let Workspace { len, stack, .. } = *space;
     let (reads, erases) = dpairs.split_at_mut(len * len);
     for i in 0..len {
         let decays = &space.decays[i * len..][..=i];
@@ -75,12 +59,23 @@ pub(super) fn of_heads_backward<T: Lanes>(
             row[i..].fill(T::ZERO);
         }
     }
-    let dpairs = Matrix::new(dpairs, (stack * len, len));
+}
+
+/// The gradients of Q, E and K through [Q; E] Kᵀ, whose gradient is `dscores`, added to `dleft` and `dkey`.
+#[inline(always)]
+pub(super) fn through_scores<T: Lanes>(
+    space: &Workspace<'_, T>,
+    dscores: &[T],
+    dleft: &mut [T],
+    dkey: &mut [T],
+) {
+    let Workspace { len, n_features, stack, .. } = *space;
+    let dscores = Matrix::new(dscores, (stack * len, len));
     let key = Matrix::new(&space.key, (len, n_features));
-    let product = Product::new(dpairs, key).accumulated();
+    let product = Product::new(dscores, key).accumulated();
     space.products.store(product, MatrixMut::new(dleft, (stack * len, n_features)));
     let left = Matrix::new(&space.left, (stack * len, n_features));
-    let product = Product::new(dpairs.transposed(), left).accumulated();
+    let product = Product::new(dscores.transposed(), left).accumulated();
     space.products.store(product, MatrixMut::new(dkey, (len, n_features)));
 }
 

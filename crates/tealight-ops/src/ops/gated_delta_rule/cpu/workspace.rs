@@ -1,7 +1,8 @@
 //! The matrices of one chunk, and the steps of the forward pass.
 
 use super::super::inputs::EraseKind;
-use super::{Chunk, Head, Rule, solve};
+use super::heads::Head;
+use super::{Chunk, Rule, solve};
 use crate::backend::element::Element;
 use crate::backend::gemm::{Product, SerialProducts};
 use crate::backend::matrix::{Matrix, MatrixMut};
@@ -54,15 +55,19 @@ pub(super) struct Workspace<'a, T: 'static> {
     pub(super) len: usize,
     /// The number of stacked matrices: 2, or 1 without erasing.
     pub(super) stack: usize,
+    /// Factors of a token: one, or one for each feature.
+    pub(super) n_logs: usize,
     /// [Q; E], `(stack·len, n_features)`
     pub(super) left: Vec<T>,
     /// K, `(len, n_features)`
     pub(super) key: Vec<T>,
-    /// G, `(len)` or `(len, n_features)`
+    /// [Q; E] Kᵀ, `(stack·len, len)`, if there is one decay for all features
+    pub(super) scores: Vec<T>,
+    /// G, `(len, n_logs)`
     pub(super) logs: Vec<f64>,
-    /// γ, `(len, n_features)`
+    /// γ, `(len, n_logs)`
     pub(super) gamma: Vec<T>,
-    /// e^(G_C − G_j), `(len, n_features)`
+    /// e^(G_C − G_j), `(len, n_logs)`
     pub(super) tail: Vec<T>,
     /// [γ ⊙ Q; −γ ⊙ E], `(stack·len, n_features)`
     pub(super) faded: Vec<T>,
@@ -85,7 +90,7 @@ impl<'a, T: Lanes> Workspace<'a, T> {
         let (n_features, width, longest) = (rule.sizes.n_features, rule.sizes.width, rule.longest);
         let zeros = |n: usize| vec![T::ZERO; n];
         let per_feature = longest * n_features;
-        let n_logs = if rule.decays_features { per_feature } else { longest };
+        let n_logs = if rule.decays_features { n_features } else { 1 };
         let stack = if rule.erase == EraseKind::Nothing { 1 } else { 2 };
         let n_decays = if rule.decays_features { 0 } else { longest * longest };
         Self {
@@ -96,11 +101,13 @@ impl<'a, T: Lanes> Workspace<'a, T> {
             width,
             len: 0,
             stack,
+            n_logs,
             left: zeros(stack * per_feature),
             key: zeros(per_feature),
-            logs: vec![0.; n_logs],
-            gamma: zeros(per_feature),
-            tail: zeros(per_feature),
+            scores: zeros(stack * n_decays),
+            logs: vec![0.; longest * n_logs],
+            gamma: zeros(longest * n_logs),
+            tail: zeros(longest * n_logs),
             faded: zeros(stack * per_feature),
             late: zeros(per_feature),
             pairs: zeros(stack * longest * longest),
@@ -111,34 +118,59 @@ impl<'a, T: Lanes> Workspace<'a, T> {
         }
     }
 
-    /// Copies the operands of the chunk's tokens: Q, E, K, U, G, and what follows from G.
+    /// Copies what the heads of a team share, to which `head` belongs: Q and K of the chunk's tokens; and Q Kᵀ.
+    #[inline(always)]
+    pub(super) fn load_shared(&mut self, head: &Head<'_, T>, chunk: &Chunk) {
+        let n = self.n_features;
+        self.len = chunk.positions.len();
+        for (i, &t) in chunk.positions.iter().enumerate() {
+            let at = i * n..(i + 1) * n;
+            self.left[at.clone()].copy_from_slice(head.shared_row(head.operands.query, t, n));
+            self.key[at].copy_from_slice(head.shared_row(head.operands.key, t, n));
+        }
+        if self.stack == 1 && !self.decays_features {
+            self.score();
+        }
+    }
+
+    /// Copies the operands of one head: E, U, G, and what follows from them.
     #[inline(always)]
     pub(super) fn load(&mut self, head: &Head<'_, T>, chunk: &Chunk) {
         let (n, width) = (self.n_features, self.width);
-        self.len = chunk.positions.len();
-        let (query, erase) = self.left.split_at_mut(self.len * n);
+        let erase = &mut self.left[self.len * n..];
         for (i, &t) in chunk.positions.iter().enumerate() {
             let at = i * n..(i + 1) * n;
-            let key = head.row(head.operands.key, t, n);
-            let strength = head.operands.strength.map(|strength| head.row(strength, t, 1)[0]);
-            query[at.clone()].copy_from_slice(head.row(head.operands.query, t, n));
-            self.key[at.clone()].copy_from_slice(key);
+            let strength = head.strength(t);
             let value = head.row(head.operands.value, t, width);
             scaled(&mut self.update[i * width..(i + 1) * width], value, strength);
             match (self.erase, head.operands.erase) {
                 (_, Some(e)) => erase[at].copy_from_slice(head.row(e, t, n)),
-                (EraseKind::Key, None) => scaled(&mut erase[at], key, strength),
+                (EraseKind::Key, None) => scaled(&mut erase[at.clone()], &self.key[at], strength),
                 (_, None) => {}
             }
+        }
+        if self.stack == 2 && !self.decays_features {
+            self.score();
         }
         self.sum_logs(head, chunk);
         self.decay();
     }
 
+    /// [Q; E] Kᵀ
+    #[inline(always)]
+    fn score(&mut self) {
+        let Self { len, n_features: n, stack, .. } = *self;
+        if len > 0 {
+            let left = Matrix::new(&self.left, (stack * len, n));
+            let product = Product::new(left, Matrix::new(&self.key, (len, n)).transposed());
+            self.products.store(product, MatrixMut::new(&mut self.scores, (stack * len, len)));
+        }
+    }
+
     /// G.
     #[inline(always)]
     fn sum_logs(&mut self, head: &Head<'_, T>, chunk: &Chunk) {
-        let n = if self.decays_features { self.n_features } else { 1 };
+        let n = self.n_logs;
         let Some(log_decay) = head.operands.log_decay else { return };
         for (i, &t) in chunk.positions.iter().enumerate() {
             let (past, now) = self.logs.split_at_mut(i * n);
@@ -154,29 +186,24 @@ impl<'a, T: Lanes> Workspace<'a, T> {
     #[inline(always)]
     fn decay(&mut self) {
         let Some(last) = self.len.checked_sub(1) else { return };
-        let n = self.n_features;
-        let n_logs = if self.decays_features { n } else { 1 };
+        let Self { n_features: n, n_logs, .. } = *self;
+        let end = &self.logs[last * n_logs..][..n_logs];
         for i in 0..self.len {
-            let (gamma, tail) = (&mut self.gamma[i * n..][..n], &mut self.tail[i * n..][..n]);
-            let (logs, end) =
-                (&self.logs[i * n_logs..][..n_logs], &self.logs[last * n_logs..][..n_logs]);
-            if self.decays_features {
-                for (gamma, &log) in gamma.iter_mut().zip(logs) {
-                    *gamma = T::narrow(log).exp();
-                }
-                for (tail, (&log, &end)) in tail.iter_mut().zip(logs.iter().zip(end)) {
-                    *tail = T::narrow(end - log).exp();
-                }
-            } else {
-                gamma.fill(T::narrow(logs[0]).exp());
-                tail.fill(T::narrow(end[0] - logs[0]).exp());
+            let of_token = i * n_logs..(i + 1) * n_logs;
+            let logs = &self.logs[of_token.clone()];
+            for (gamma, &log) in self.gamma[of_token.clone()].iter_mut().zip(logs) {
+                *gamma = T::narrow(log).exp();
+            }
+            for (tail, (&log, &end)) in self.tail[of_token].iter_mut().zip(logs.iter().zip(end)) {
+                *tail = T::narrow(end - log).exp();
             }
         }
         let all = self.len * n;
-        multiply(&mut self.late[..all], &self.key[..all], &self.tail[..all], T::ONE);
+        weigh(&mut self.late[..all], &self.key, &self.tail, (n, n_logs), T::ONE);
         for (part, sign) in [T::ONE, -T::ONE].into_iter().enumerate().take(self.stack) {
             let part = part * all..(part + 1) * all;
-            multiply(&mut self.faded[part.clone()], &self.left[part], &self.gamma[..all], sign);
+            let left = &self.left[part.clone()];
+            weigh(&mut self.faded[part], left, &self.gamma, (n, n_logs), sign);
         }
     }
 
@@ -227,17 +254,50 @@ impl<'a, T: Lanes> Workspace<'a, T> {
     /// S ← γ_C ⊙ S
     #[inline(always)]
     pub(super) fn fade(&self, state: &mut [T]) {
-        for (row, &decay) in state.chunks_exact_mut(self.width).zip(self.total()) {
+        for (feature, row) in state.chunks_exact_mut(self.width).enumerate() {
+            let decay = self.total(feature);
             for x in row {
                 *x *= decay;
             }
         }
     }
 
-    /// γ_C, `(n_features)`
+    /// γ_C of a feature.
     #[inline(always)]
-    pub(super) fn total(&self) -> &[T] {
-        &self.gamma[(self.len - 1) * self.n_features..][..self.n_features]
+    pub(super) fn total(&self, feature: usize) -> T {
+        self.gamma[(self.len - 1) * self.n_logs + if self.decays_features { feature } else { 0 }]
+    }
+
+    /// x ← sign · x ⊙ factors, `(len, n_features)` times `(len, n_logs)`
+    #[inline(always)]
+    pub(super) fn weigh_in_place(&self, x: &mut [T], factors: &[T], sign: T) {
+        let Self { n_features: n, n_logs, .. } = *self;
+        for (x, factors) in x.chunks_exact_mut(n).zip(factors.chunks_exact(n_logs)) {
+            if let &[factor] = factors {
+                for x in x {
+                    *x *= sign * factor;
+                }
+            } else {
+                for (x, &factor) in x.iter_mut().zip(factors) {
+                    *x *= sign * factor;
+                }
+            }
+        }
+    }
+}
+
+/// y ← sign · x ⊙ factors, `(len, n)` times `(len, n_logs)`
+#[inline(always)]
+fn weigh<T: Element>(y: &mut [T], x: &[T], factors: &[T], (n, n_logs): (usize, usize), sign: T) {
+    let rows = x.chunks_exact(n).zip(factors.chunks_exact(n_logs));
+    for (y, (x, factors)) in y.chunks_exact_mut(n).zip(rows) {
+        if let &[factor] = factors {
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = sign * x * factor;
+            }
+        } else {
+            multiply(y, x, factors, sign);
+        }
     }
 }
 
