@@ -10,7 +10,6 @@ use super::blocks::{MODERN_BERT, MODERN_BERT_HEAD, exported_as};
 use super::ending::Ending;
 use super::machine::{Work, n_tokens};
 use super::{UserData, about, beginning, quoted};
-use crate::terminal::output::log;
 
 const BATCH_SIZE: u64 = 32;
 
@@ -50,7 +49,6 @@ pub(super) fn from_base(data: &UserData<'_>, base: &Base) -> Result<String> {
 
 fn survey(data: &UserData<'_>) -> Result<Tagged> {
     let found = tags(data.file)?;
-    found.notes.iter().for_each(|note| log(note));
     if found.types.is_empty() {
         bail!("`{}`: no word has another tag than \"O\"", data.file.display());
     }

@@ -18,7 +18,9 @@ fn sentences(n: usize) -> String {
 fn folder() -> Result<Folder> {
     let folder = Folder::new()?;
     folder.write("names.conll", sentences(60))?;
-    folder.succeed(&["init", "tag", "--data", "names.conll", "-o", "names.toml"])?;
+    let told =
+        folder.succeed(&["init", "tag", "--data", "names.conll", "-o", "names.toml"])?.stderr;
+    assert_eq!(told.matches("the tags are iob2").count(), 1, "{told}");
     Ok(folder)
 }
 

@@ -28,8 +28,6 @@ pub struct Tagged {
     pub types: BTreeMap<String, usize>,
     /// The fields of words and tags, if they are not those that are read by default.
     pub fields: Option<[String; 2]>,
-    /// What a user should know about how the file was read, a line each.
-    pub notes: Vec<String>,
 }
 
 /// Looks into the file at `path`.
@@ -68,6 +66,6 @@ pub fn tags(path: &Path) -> Result<Tagged> {
             *types.entry(entity.label).or_default() += 1;
         }
     }
-    let (n, scheme, notes) = (sentences.all.len(), sentences.scheme, sentences.notes);
-    Ok(Tagged { n, most_words, n_bytes, scheme, types, fields, notes })
+    let (n, scheme) = (sentences.all.len(), sentences.scheme);
+    Ok(Tagged { n, most_words, n_bytes, scheme, types, fields })
 }
