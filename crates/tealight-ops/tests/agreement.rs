@@ -521,8 +521,10 @@ fn products_with_every_example_and_row_agree() -> Result<()> {
         }
         for shape in [[1, 1, 1, 1], [3, 13, 5, 101], [2, 67, 4, 17], [7, 1, 300, 3]] {
             let x = normal(0, &shape, dtype)?;
-            let inputs = [x.clone(), normal(1, &shape[2..], dtype)?];
-            assert_agree("broadcast_mul", op, definition, &inputs, tolerance)?;
+            for of_v in [&shape[2..], &shape] {
+                let inputs = [x.clone(), normal(1, of_v, dtype)?];
+                assert_agree("broadcast_mul", op, definition, &inputs, tolerance)?;
+            }
             for of_scale in [&shape[..3], &shape[2..3]] {
                 let inputs = [x.clone(), normal(2, of_scale, dtype)?];
                 assert_agree("scale_rows", rows, definition_of_rows, &inputs, tolerance)?;

@@ -95,22 +95,27 @@ fn the_gated_delta_rule_has_its_gradient() -> Result<()> {
             decay,
             state,
             (random(4, &shape)? * 0.4)?,
+            (random(7, &shape)? * 0.4)?,
         ];
-        for is_key in [true, false] {
+        for n_inputs in [6, 7, 8] {
             let op: Op = &|x| {
                 let operands = Operands {
                     query: &x[0],
                     key: &x[1],
                     value: &x[2],
                     strength: Some(&x[3]),
-                    erase: if is_key { Erase::Key } else { Erase::Along(&x[6]) },
+                    erase: match n_inputs {
+                        6 => Erase::Key,
+                        7 => Erase::Along(&x[6]),
+                        _ => Erase::Between { along: &x[6], key: &x[7] },
+                    },
                     log_decay: Some(&x[4]),
                     state: Some(&x[5]),
                 };
                 let [output, state] = gated_delta_rule(&operands, Tokens::default())?;
                 Tensor::cat(&[output.flatten_all()?, state.flatten_all()?], 0)
             };
-            check("gated_delta_rule", op, &inputs[..if is_key { 6 } else { 7 }])?;
+            check("gated_delta_rule", op, &inputs[..n_inputs])?;
         }
     }
     Ok(())

@@ -144,7 +144,6 @@ impl Recurrent for Gla {
             erase: Erase::Nothing,
             log_decay: Some(split_heads(&log_decay, self.n_features)?),
             steps: 1,
-            silent: 0,
             gate: Some(gate),
         })
     }

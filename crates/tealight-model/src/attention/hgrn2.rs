@@ -146,7 +146,6 @@ impl Recurrent for Hgrn2 {
             erase: Erase::Nothing,
             log_decay: Some(heads(&log_forget)?),
             steps: 1,
-            silent: 0,
             gate: None,
         })
     }

@@ -125,7 +125,6 @@ impl Recurrent for Lightning {
             erase: Erase::Nothing,
             log_decay: Some(log_decay),
             steps: 1,
-            silent: 0,
             gate: Some(gate),
         })
     }

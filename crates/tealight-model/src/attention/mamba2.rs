@@ -178,7 +178,6 @@ impl Recurrent for Mamba2 {
             strength: Some(step),
             erase: Erase::Nothing,
             steps: 1,
-            silent: 0,
             gate: Some(gate),
         })
     }

@@ -11,8 +11,8 @@
 //! y   = W_o ((GroupNorm(o) + (Σ r ⊙ ρ ⊙ k̃) v) ⊙ g)                          one group per head, ε = 64 · 10⁻⁵
 //! ```
 //!
-//! A token erases along κ̂ and writes k̃, so it is two steps of the gated delta rule: (w, e = κ̂ / w, k = a ⊙ κ̂, v = 0),
-//! then (1, e = 0, k = k̃, v). With a = 0 it is `gla`. w is above 0.545, so 1 / w is harmless.
+//! In the gated delta rule, e = κ̂ / w and b = a ⊙ κ̂: a token erases along κ̂ and writes k̃. With a = 0 it is `gla`. w is
+//! above 0.545, so 1 / w is harmless.
 //!
 //! Cost: O(T·d_model·(d_model + head_dim)) time, O(T·d_model) memory. The decoding state is S, n_heads·head_dim² numbers, and
 //! the last input.
@@ -27,12 +27,11 @@
 
 use candle_core::{Result, Tensor, bail};
 use candle_nn::{Init, VarBuilder, init};
-use tealight_ops::Tokens;
 use tealight_ops::activation::sigmoid;
 use tealight_ops::broadcast::{broadcast_add, broadcast_mul, scale_rows};
 use tealight_ops::norm::layer_norm;
 use tealight_ops::residual::residual;
-use tealight_ops::short_convolution::{short_convolution, short_convolution_after};
+use tealight_ops::short_convolution::Joined;
 
 use super::onnx::{Layer as OnnxLayer, Output};
 use super::projection::concat_heads;
@@ -105,9 +104,10 @@ impl AttentionKind for Config {
             + AttentionCost {
                 parameters: matrices + vectors,
                 flops: len * (2. * matrices + 18. * d_model + 40. * width)
+                    // What is erased has keys of its own, so there are twice the pairs.
                     + 2. * len * n_heads * recurrent::flops(head_dim, head_dim),
-                // Six mixtures; maps and what is made of them; both steps of the rule; norm, bonus and gate.
-                activations: len * (13. * d_model + 30. * width + decay + rate + value + gate),
+                // Six mixtures; maps and what is made of them; the rule; norm, bonus and gate.
+                activations: len * (7. * d_model + 24. * width + decay + rate + value + gate),
             }
     }
 
@@ -132,6 +132,8 @@ struct Rwkv7 {
     gate: Mixed<LowRank>,
     /// Of the first layer's values, as a map of x^v; `None` in the first layer.
     share: Option<LowRank>,
+    /// Whether this is the first layer of this kind, and not the last of the stack: later layers may read its values.
+    passes_on: bool,
     /// ξ, `(width)`.
     erased: Tensor,
     /// α, `(width)`.
@@ -183,6 +185,7 @@ impl Rwkv7 {
             rate: based(low_rank("rate", 0.9, of_rate)?, vector("rate.base", Channels::rate)?)?,
             gate: low_rank("gate", 0.2, of_gate)?,
             share: (!spec.layer.is_first).then(share).transpose()?,
+            passes_on: spec.layer.is_first && spec.layer.index + 1 < spec.layer.count,
             erased: vector("erased", |channels, n| 0.71 - 0.1 * channels.slope(n))?,
             written: vb.get_with_hints(channels.width, "written", Init::Const(1.02))?,
             bonus: vb.get_with_hints((n_heads, head_dim), "bonus", Init::Const(-0.04))?,
@@ -196,34 +199,29 @@ impl Rwkv7 {
         })
     }
 
-    /// x and what lies before it, which it becomes for the next call.
-    fn shifted<'a>(&self, call: &mut Call<'a>) -> Result<Shifted<'a>> {
+    /// x, behind the last input of the call before, which is kept for the next.
+    fn shifted(call: &mut Call<'_>) -> Result<Joined> {
         let Call { x, tokens, .. } = *call;
-        let Some(past) = &mut call.past else { return Ok(Shifted { x, tokens, last: None }) };
-        let (batch, _len, d_model) = x.dims3()?;
-        let last = match past.get(LAST) {
-            Some(last) => last.clone(),
-            None => Tensor::zeros((batch, 1, d_model), x.dtype(), x.device())?,
-        };
-        let [_, next] = short_convolution_after(Some(&last), x, &self.value.filters()?, tokens)?;
-        past.insert(LAST, next);
-        Ok(Shifted { x, tokens, last: Some(last) })
+        let Some(past) = &mut call.past else { return Joined::new(None, 0, x, tokens) };
+        let joined = Joined::new(past.get(LAST), 1, x, tokens)?;
+        past.insert(LAST, joined.past()?);
+        Ok(joined)
     }
 
     /// v before the share of the first layer's, and what that share is computed from.
-    fn values(&self, shifted: &Shifted<'_>, before: &mut Before<'_>) -> Result<[Tensor; 2]> {
+    fn values(&self, shifted: &Joined, before: &mut Before<'_>) -> Result<[Tensor; 2]> {
         let x = self.value.mixed(shifted)?;
         let convolution = self.convolutions.as_ref().map(|[.., value]| value);
         Ok([ShortConvolution::activated(convolution, &self.value.map.forward(&x)?, before)?, x])
     }
 
     /// ln w.
-    fn log_decay(&self, shifted: &Shifted<'_>) -> Result<Tensor> {
+    fn log_decay(&self, shifted: &Joined) -> Result<Tensor> {
         let hidden = self.decay.map.hidden(&self.decay.mixed(shifted)?)?.tanh()?;
         sigmoid(&wide(&self.decay.map.forward_from(&hidden)?)?)? * -(-0.5_f64).exp()
     }
 
-    fn gate(&self, shifted: &Shifted<'_>) -> Result<Tensor> {
+    fn gate(&self, shifted: &Joined) -> Result<Tensor> {
         let hidden = self.gate.map.hidden(&self.gate.mixed(shifted)?)?;
         self.gate.map.forward_from(&sigmoid(&hidden)?)
     }
@@ -234,7 +232,7 @@ const LAST: &str = "last";
 
 impl Recurrent for Rwkv7 {
     fn inputs(&self, call: &mut Call<'_>) -> Result<Inputs> {
-        let shifted = self.shifted(call)?;
+        let shifted = Self::shifted(call)?;
         let head_dim = self.ones.elem_count();
         let heads = |x: &Tensor| split_heads(x, head_dim);
         let first = call.first;
@@ -256,19 +254,17 @@ impl Recurrent for Rwkv7 {
         let rate = sigmoid(&self.rate.map.forward(&self.rate.mixed(&shifted)?)?)?;
         let log_decay = heads(&self.log_decay(&shifted)?)?;
         let erased = self.unit.forward(&broadcast_mul(&key, &self.erased)?)?;
-        let written = (broadcast_mul(&(&rate - 1.)?, &self.written)? + 1.)?;
-        let written = heads(&(key * written)?)?;
-        let along = (wide(&erased)? * log_decay.neg()?.exp()?)?;
-        let value = heads(&value)?;
+        let written = broadcast_add(&broadcast_mul(&rate, &self.written)?, &(1. - &self.written)?)?;
+        let written = heads(&broadcast_mul(&key, &written)?)?;
+        let along = broadcast_mul(&log_decay.neg()?.exp()?, &wide(&erased)?)?;
         Ok(Inputs {
             query: heads(&receptance)?,
-            key: in_turns(&(heads(&rate)? * erased)?, &written)?,
-            value: in_turns(&value.zeros_like()?, &value)?,
+            key: written,
+            value: heads(&value)?,
             strength: None,
-            erase: Erase::Along(in_turns(&along, &along.zeros_like()?)?),
+            erase: Erase::Between { along, key: broadcast_mul(&heads(&rate)?, &erased)? },
             log_decay: Some(log_decay),
-            steps: 2,
-            silent: 1,
+            steps: 1,
             gate: Some(self.gate(&shifted)?),
         })
     }
@@ -277,40 +273,26 @@ impl Recurrent for Rwkv7 {
         let [weight, bias] = &self.norm;
         let normalised = concat_heads(&layer_norm(context, &self.ones, None, EPSILON)?)?;
         let normalised = broadcast_add(&broadcast_mul(&normalised, weight)?, bias)?;
-        let (key, value) = (inputs.last_steps(&inputs.key)?, inputs.last_steps(&inputs.value)?);
-        let bonus = broadcast_mul(&(&inputs.query * key)?, &self.bonus)?.sum(3)?;
-        let bonus = concat_heads(&scale_rows(&value, &bonus)?)?;
+        let bonus =
+            broadcast_mul(&broadcast_mul(&inputs.query, &inputs.key)?, &self.bonus)?.sum(3)?;
+        let bonus = concat_heads(&scale_rows(&inputs.value, &bonus)?)?;
         let gate = inputs.gate.as_ref().expect("invariant: `inputs` computes a gate");
-        self.output.forward(call, &(residual(&normalised, &bonus, None)? * gate)?)
+        let sum = residual(&normalised, &bonus, None)?;
+        self.output.forward(call, &broadcast_mul(&sum, gate)?)
     }
 
     fn passes_on(&self) -> bool {
-        self.share.is_none()
+        self.passes_on
     }
 
     /// v, `(batch, len, width)`.
     fn passed_on(&self, call: &Call<'_>) -> Result<Option<Tensor>> {
         let mut past = call.past.as_deref().cloned();
         let mut call = Call { past: past.as_mut(), ..*call };
-        let shifted = self.shifted(&mut call)?;
+        let shifted = Self::shifted(&mut call)?;
         let [value, _x] = self.values(&shifted, &mut call.before())?;
         Ok(Some(value))
     }
-}
-
-/// The two steps of each token, `(batch, len, ..)` each, one after the other: `(batch, 2·len, ..)`
-fn in_turns(first: &Tensor, second: &Tensor) -> Result<Tensor> {
-    Tensor::stack(&[first, second], 2)?.flatten(1, 2)
-}
-
-/// The inputs of one call.
-#[derive(Debug)]
-struct Shifted<'a> {
-    /// `(batch, len, d_model)`
-    x: &'a Tensor,
-    tokens: Tokens<'a>,
-    /// The input before the first, `(batch, 1, d_model)`; `None` at the start of the sequences.
-    last: Option<Tensor>,
 }
 
 /// A map of a token shift.
@@ -323,15 +305,8 @@ struct Mixed<M> {
 
 impl<M> Mixed<M> {
     /// x^□ = μ x_{t−1} + (1 − μ) x_t, a convolution.
-    fn mixed(&self, Shifted { x, tokens, last }: &Shifted<'_>) -> Result<Tensor> {
-        let filters = self.filters()?;
-        match last {
-            None => short_convolution(x, &filters, *tokens),
-            Some(last) => {
-                let [mixed, _] = short_convolution_after(Some(last), x, &filters, *tokens)?;
-                Ok(mixed)
-            }
-        }
+    fn mixed(&self, x: &Joined) -> Result<Tensor> {
+        x.convolved(&self.filters()?)
     }
 
     /// μ and 1 − μ, `(d_model, 2)`.

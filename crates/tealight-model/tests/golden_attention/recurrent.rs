@@ -60,6 +60,8 @@ struct Rule {
     strength: Option<Tensor>,
     erases_key: bool,
     along: Option<Tensor>,
+    /// With `along`: what is erased from, if that is not the key.
+    erase_key: Option<Tensor>,
     log_decay: Option<Tensor>,
     /// Steps for each token; the last one is read.
     steps: usize,
@@ -120,35 +122,21 @@ impl Rule {
                 ..plain
             },
             "ssd" => {
-                let (_batch, n_heads, _len) = x["delta"].dims3()?;
-                let all = |name: &str| {
-                    let (batch, n_groups, len, width) = x[name].dims4()?;
-                    let shape = (batch, n_groups, n_heads / n_groups, len, width);
-                    let all = x[name].unsqueeze(2)?.broadcast_as(shape)?;
-                    swapped(&all.reshape((batch, n_heads, len, width))?)
-                };
-                let a = x["A"].reshape((1, n_heads, 1))?;
+                let a = x["A"].reshape((1, (), 1))?;
                 Self {
-                    main: Some([all("C")?, all("B")?, swapped(&x["x"])?]),
+                    main: three(["C", "B", "x"])?,
                     strength: of("delta")?,
                     log_decay: Some(swapped(&x["delta"].broadcast_mul(&a)?)?),
                     ..plain
                 }
             }
             "rwkv7" => {
-                let (kappa, log_w) = (&x["kappa"], &x["log_w"]);
-                let erase = (kappa * log_w.neg()?.exp()?)?;
-                let nothing = x["v"].zeros_like()?;
-                let main = [
-                    in_steps(&[x["r"].clone(), x["r"].clone()])?,
-                    in_steps(&[(kappa * &x["a"])?, x["k"].clone()])?,
-                    in_steps(&[nothing, x["v"].clone()])?,
-                ];
+                let kappa = &x["kappa"];
                 Self {
-                    main: Some(main),
-                    along: Some(in_steps(&[erase.clone(), erase.zeros_like()?])?),
-                    log_decay: Some(in_steps(&[log_w.clone(), log_w.zeros_like()?])?),
-                    steps: 2,
+                    main: three(["r", "k", "v"])?,
+                    along: Some(swapped(&(kappa * x["log_w"].neg()?.exp()?)?)?),
+                    erase_key: Some(swapped(&(kappa * &x["a"])?)?),
+                    log_decay: of("log_w")?,
                     ..plain
                 }
             }
@@ -190,10 +178,11 @@ impl Rule {
             key,
             value,
             strength: self.strength.as_ref(),
-            erase: match &self.along {
-                Some(along) => Erase::Along(along),
-                None if self.erases_key => Erase::Key,
-                None => Erase::Nothing,
+            erase: match (&self.along, &self.erase_key) {
+                (Some(along), Some(key)) => Erase::Between { along, key },
+                (Some(along), None) => Erase::Along(along),
+                _ if self.erases_key => Erase::Key,
+                _ => Erase::Nothing,
             },
             log_decay: self.log_decay.as_ref(),
             state,

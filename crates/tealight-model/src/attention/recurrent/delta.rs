@@ -232,7 +232,6 @@ impl Recurrent for DeltaRule {
             erase,
             log_decay: log_decay.transpose()?,
             steps: self.settings.steps,
-            silent: 0,
             gate: self.gate.as_ref().map(|gate| gate.forward(call.x)).transpose()?,
         })
     }

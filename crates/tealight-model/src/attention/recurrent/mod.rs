@@ -128,8 +128,6 @@ pub(super) struct Inputs {
     pub(super) log_decay: Option<Tensor>,
     /// n.
     pub(super) steps: usize,
-    /// The first steps of each token, which write nothing: their values are zeros.
-    pub(super) silent: usize,
     /// What the gate of the output is computed from, `(batch, len, n_heads·width)`.
     pub(super) gate: Option<Tensor>,
 }
@@ -142,6 +140,11 @@ pub(super) enum Erase {
     Key,
     /// `(batch, len·n, n_heads, n_features)`
     Along(Tensor),
+    /// The same, and the key that loses what is erased, of the same shape.
+    Between {
+        along: Tensor,
+        key: Tensor,
+    },
 }
 
 /// A layer whose past is a state of constant size.
@@ -233,6 +236,7 @@ impl Inputs {
             Erase::Nothing => gated_delta_rule::Erase::Nothing,
             Erase::Key => gated_delta_rule::Erase::Key,
             Erase::Along(e) => gated_delta_rule::Erase::Along(e),
+            Erase::Between { along, key } => gated_delta_rule::Erase::Between { along, key },
         };
         // A token's query belongs to its last step, its decay to its first.
         let query = in_steps(&self.query, n, n - 1)?;
@@ -257,7 +261,7 @@ impl Inputs {
     }
 
     /// The last step of each token: `x (batch, len·n, n_heads, width)` → `(batch, len, n_heads, width)`
-    pub(super) fn last_steps(&self, x: &Tensor) -> Result<Tensor> {
+    fn last_steps(&self, x: &Tensor) -> Result<Tensor> {
         let (n, (batch, steps, n_heads, width)) = (self.steps, x.dims4()?);
         let x = x.reshape((batch, steps / n, n, n_heads, width))?;
         x.narrow(2, n - 1, 1)?.squeeze(2)?.contiguous()
@@ -272,8 +276,7 @@ impl Inputs {
         let [weights, _state] = self.apply(&identity, None, tokens)?;
         let len = steps / self.steps;
         let weights = weights.reshape((batch, len, n_heads, len, self.steps))?;
-        let weights = weights.narrow(4, self.silent, self.steps - self.silent)?.sum(4)?;
-        weights.transpose(1, 2)?.contiguous()
+        weights.sum(4)?.transpose(1, 2)?.contiguous()
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! y_b = x_b + v              dx = g,         dv = Σ_b g_b
-//! y_b = x_b ⊙ v              dx = g ⊙ v,     dv = Σ_b x_b ⊙ g_b
-//! y_r = s_r x_r              dx_r = s_r g_r, ds_r = x_r · g_r
+//! y_b = x_b ⊙ v              dx_b = g_b ⊙ v, dv = Σ_b x_b ⊙ g_b
+//! y_r = s_r x_r              dx_r = s_r g_r, ds_r = x_r · g_r, summed over the rows that share the number
 //! ```
 
 pub(crate) mod cuda;

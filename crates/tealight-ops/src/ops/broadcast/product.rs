@@ -7,11 +7,11 @@ use crate::autograd::graph::{Saved, fused};
 use crate::backend::buffer::unwritten;
 use crate::backend::choice::{dispatch, widened_all};
 use crate::backend::element::Element;
-use crate::backend::parallel::{block_len, by_rows, run, sum_in_order, sum_of_pairs};
+use crate::backend::parallel::{block_len, by_blocks, by_rows, run, sum_in_order, sum_of_pairs};
 
 const NAME: &str = "broadcast multiply";
 
-/// `x (.., v's axes)`, `v` → the shape of `x`
+/// `x (.., v's axes)`, `v` → the shape of `x`. If v has all axes of x, it is their product element by element.
 ///
 /// # Errors
 /// If the last axes of `x` differ from the axes of `v`, or the dtypes differ.
@@ -19,7 +19,15 @@ pub fn broadcast_mul(x: &Tensor, v: &Tensor) -> Result<Tensor> {
     agree("the product", x, v)?;
     dispatch!(match [x, v] {
         Cpu(T) => fused(NAME, [x, v], x.shape(), Saved::Inputs, |[x, v]: [&[T]; 2]| {
-            (products(x, v), move |[x, v], _, g| [products(g, v), sums(x, g, v.len())])
+            let y = products(x, v);
+            (y, move |[x, v], _, g| {
+                let of_v = if v.len() == x.len() {
+                    products(g, x)
+                } else {
+                    sums_of_products(x, g, v.len())
+                };
+                [products(g, v), of_v]
+            })
         }),
         Cuda | Reference => widened_all([x, v], |[x, v]| reference::broadcast_mul(x, v)),
     })
@@ -57,21 +65,34 @@ fn width<T>(x: &[T], rows: &[usize]) -> usize {
 
 /// x_b ⊙ v
 fn products<T: Element>(x: &[T], v: &[T]) -> Vec<T> {
+    if x.len() == v.len() {
+        let len = block_len(1);
+        return by_blocks(
+            (x, len),
+            (v, len),
+            #[inline(always)]
+            |y, x, v| multiply(y, x, v),
+        );
+    }
     by_rows(
         x,
         x,
         v.len(),
         #[inline(always)]
-        |y, x, _| {
-            for (y, (&x, &v)) in y.iter_mut().zip(x.iter().zip(v)) {
-                *y = x * v;
-            }
-        },
+        |y, x, _| multiply(y, x, v),
     )
 }
 
+/// y ← x ⊙ v
+#[inline(always)]
+fn multiply<T: Element>(y: &mut [T], x: &[T], v: &[T]) {
+    for (y, (&x, &v)) in y.iter_mut().zip(x.iter().zip(v)) {
+        *y = x * v;
+    }
+}
+
 /// Σ_b x_b ⊙ g_b, of vectors of this `width`.
-fn sums<T: Element>(x: &[T], g: &[T], width: usize) -> Vec<T> {
+fn sums_of_products<T: Element>(x: &[T], g: &[T], width: usize) -> Vec<T> {
     let len = width * vectors_of_block(width);
     let parts = run::<T, _, _>(
         x.len(),
@@ -134,5 +155,5 @@ fn sums_of_rows<T: Element>(x: &[T], g: &[T], n: usize, width: usize) -> Vec<T> 
             }
         },
     );
-    if n == n_rows { dots } else { sums(&dots, &vec![T::ONE; n_rows], n) }
+    if n == n_rows { dots } else { super::sum_of_examples(&dots, n) }
 }

@@ -21,12 +21,25 @@ pub(super) struct Presence {
     state: bool,
 }
 
-/// [`Erase`] without its tensor.
+/// [`Erase`] without its tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EraseKind {
     Nothing,
     Key,
     Along,
+    Between,
+}
+
+impl EraseKind {
+    /// How many matrices read: Q, and E where something is erased.
+    pub(super) fn n_left(self) -> usize {
+        if self == Self::Nothing { 1 } else { 2 }
+    }
+
+    /// How many matrices are read: K, and B where it is not K.
+    pub(super) fn n_right(self) -> usize {
+        if self == Self::Between { 2 } else { 1 }
+    }
 }
 
 /// One thing for each operand.
@@ -36,6 +49,7 @@ pub(super) struct Each<X> {
     pub(super) value: X,
     pub(super) strength: Option<X>,
     pub(super) erase: Option<X>,
+    pub(super) erase_key: Option<X>,
     pub(super) log_decay: Option<X>,
     pub(super) state: Option<X>,
 }
@@ -43,10 +57,11 @@ pub(super) struct Each<X> {
 impl Inputs {
     pub(super) fn new(operands: &Operands<'_>, dtype: DType) -> Result<Self> {
         let Operands { query, key, value, strength, erase, log_decay, state } = *operands;
-        let (kind, along) = match erase {
-            Erase::Nothing => (EraseKind::Nothing, None),
-            Erase::Key => (EraseKind::Key, None),
-            Erase::Along(e) => (EraseKind::Along, Some(e)),
+        let (kind, along, of_key) = match erase {
+            Erase::Nothing => (EraseKind::Nothing, None, None),
+            Erase::Key => (EraseKind::Key, None, None),
+            Erase::Along(e) => (EraseKind::Along, Some(e), None),
+            Erase::Between { along, key } => (EraseKind::Between, Some(along), Some(key)),
         };
         let shape = Presence {
             strength: strength.is_some(),
@@ -54,7 +69,7 @@ impl Inputs {
             log_decay: log_decay.is_some(),
             state: state.is_some(),
         };
-        let all = [Some(query), Some(key), Some(value), strength, along, log_decay, state];
+        let all = [Some(query), Some(key), Some(value), strength, along, of_key, log_decay, state];
         let tensors =
             all.into_iter().flatten().map(|x| x.to_dtype(dtype)).collect::<Result<_>>()?;
         Ok(Self { tensors, shape })
@@ -69,12 +84,13 @@ impl Inputs {
     }
 
     pub(super) fn operands(&self) -> Operands<'_> {
-        let Each { query, key, value, strength, erase, log_decay, state } =
+        let Each { query, key, value, strength, erase, erase_key, log_decay, state } =
             self.shape.each(self.tensors.iter());
-        let erase = match (self.shape.erase, erase) {
-            (_, Some(e)) => Erase::Along(e),
-            (EraseKind::Key, None) => Erase::Key,
-            (_, None) => Erase::Nothing,
+        let erase = match (self.shape.erase, erase, erase_key) {
+            (_, Some(along), Some(key)) => Erase::Between { along, key },
+            (_, Some(e), None) => Erase::Along(e),
+            (EraseKind::Key, None, _) => Erase::Key,
+            (_, None, _) => Erase::Nothing,
         };
         Operands { query, key, value, strength, erase, log_decay, state }
     }
@@ -98,7 +114,8 @@ impl Presence {
             key: next(),
             value: next(),
             strength: self.strength.then(&mut next),
-            erase: (self.erase == EraseKind::Along).then(&mut next),
+            erase: matches!(self.erase, EraseKind::Along | EraseKind::Between).then(&mut next),
+            erase_key: (self.erase == EraseKind::Between).then(&mut next),
             log_decay: self.log_decay.then(&mut next),
             state: self.state.then(&mut next),
         }
@@ -113,8 +130,8 @@ impl Presence {
 impl<X> Each<X> {
     /// The things in the order of the operands.
     pub(super) fn into_vec(self) -> Vec<X> {
-        let Self { query, key, value, strength, erase, log_decay, state } = self;
-        let optional = [strength, erase, log_decay, state];
+        let Self { query, key, value, strength, erase, erase_key, log_decay, state } = self;
+        let optional = [strength, erase, erase_key, log_decay, state];
         [query, key, value].into_iter().chain(optional.into_iter().flatten()).collect()
     }
 
@@ -125,6 +142,7 @@ impl<X> Each<X> {
             value: &self.value,
             strength: self.strength.as_ref(),
             erase: self.erase.as_ref(),
+            erase_key: self.erase_key.as_ref(),
             log_decay: self.log_decay.as_ref(),
             state: self.state.as_ref(),
         }
@@ -137,6 +155,7 @@ impl<X> Each<X> {
             value: &mut self.value,
             strength: self.strength.as_mut(),
             erase: self.erase.as_mut(),
+            erase_key: self.erase_key.as_mut(),
             log_decay: self.log_decay.as_mut(),
             state: self.state.as_mut(),
         }
@@ -150,6 +169,7 @@ impl<X> Each<X> {
             value: f(self.value),
             strength: self.strength.map(&mut f),
             erase: self.erase.map(&mut f),
+            erase_key: self.erase_key.map(&mut f),
             log_decay: self.log_decay.map(&mut f),
             state: self.state.map(&mut f),
         }

@@ -3,11 +3,12 @@
 //! feature, Kimi Team 2025, <https://arxiv.org/abs/2510.26692>, eq. 1).
 //!
 //! ```text
-//! S_t = (Diag(α_t) − k_t (α_t ⊙ e_t)ᵀ) S_{t−1} + k_t u_tᵀ,   o_t = S_tᵀ q_t        S (n_features, width) per head
-//! u_t = β_t v_t,   e_t = 0, β_t k_t, or any vector
+//! S_t = (Diag(α_t) − b_t (α_t ⊙ e_t)ᵀ) S_{t−1} + k_t u_tᵀ,   o_t = S_tᵀ q_t        S (n_features, width) per head
+//! u_t = β_t v_t,   b_t = k_t, or any vector,   e_t = 0, β_t k_t, or any vector
 //!
 //! e = 0              a decaying sum of outer products: GLA, Mamba-2, retention, linear attention
 //! e = β k            the delta rule: what the state holds for k moves by β towards v
+//! e, b of their own  RWKV-7: what is erased is not what is written
 //! ```
 //!
 //! In chunks of C tokens (the WY form of Bischof and Van Loan 1987), with S the state before the chunk, G the sum of
@@ -24,22 +25,30 @@
 //! d ln α_t = Σ_{i ≥ t} dG_i,                dS ← γ_C ⊙ dS + (γ ⊙ Q)ᵀ dO − (γ ⊙ E)ᵀ dU
 //! ```
 //!
+//! That is for b = k. Otherwise b has values X of its own, and [b; k] and [X; U] are in place of k and Ũ:
+//!
+//! ```text
+//! X = (I + A_b)⁻¹ (−(γ ⊙ E) S − A_k U),     O = (γ ⊙ Q) S + P_b X + P_k U,           S ← γ_C ⊙ S + B̂ᵀ X + K̂ᵀ U
+//! ```
+//!
 //! With one decay for a head, d ln α_t is added up from the pairs j < t ≤ i instead, dP_ij P_ij − dA_ij A_ij: the terms of
 //! dG cancel, and where decays are strong they leave nothing but their rounding.
 //!
-//! **Numbers.** G is summed in f64, and only differences G_i − G_j ≤ 0 are exponentiated: e^(−G) overflows from G = −88
-//! on, and a sum in f32 is off by 10⁻³ where one ln α is −10⁴. With a decay for each feature, tokens are taken in blocks
-//! of 16: pairs of two blocks multiply (q_i e^(G_i − G_a)) by (k_j e^(G_a − G_j)), where a is the first token of the later
-//! block, and pairs of one block exponentiate each difference. (I + A)⁻¹ is forward substitution; a product of powers
-//! of A would lose all digits where keys repeat. States and sums are f32 (f64 for values in f64), whatever the dtype of
-//! the operands, and products in bf16 do not apply.
+//! **Numbers.** G is summed in f64, and only differences are exponentiated, none above 8: e^(−G) overflows from G = −88 on,
+//! and a sum in f32 is off by 10⁻³ where one ln α is −10⁴. With a decay for each feature, tokens are taken in blocks of 16.
+//! Pairs multiply (q_i e^(G_i − G_a)) by (k_j e^(G_a − G_j)), where a is the first token of the block of i. If j is in that
+//! block, too, the second exponent is positive: from the first token i on at which G_a − G_i > 8 for some feature, pairs
+//! within the block exponentiate each difference instead. (I + A)⁻¹ is forward substitution; a product of powers of A would
+//! lose all digits where keys repeat. States and sums are f32 (f64 for values in f64), whatever the dtype of the operands,
+//! and products in bf16 do not apply.
 //!
 //! **Padding and documents.** A padded position changes no state, and its output is 0. The state is 0 before the first
 //! position of each further document. Chunks hold the tokens of one document alone, so a sequence with padding, or packed
 //! with others, has the outputs that it has alone, bit for bit.
 //!
 //! Cost: O(len·(C + n_features)·(n_features + width)) time per head, as products of matrices. Memory beyond operands and
-//! results: the states before all chunks, len/C·n_features·width numbers per head, where a gradient is needed.
+//! results: the states before all chunks, len/C·n_features·width numbers per head, where a gradient is needed, and with it
+//! 2·len·n_features numbers for each team of heads that share their keys.
 //! The definition, which other devices run, is the recurrence, position by position.
 
 mod cpu;
@@ -92,6 +101,13 @@ pub enum Erase<'a> {
     Key,
     /// Any, `(batch, len, n_heads, n_features)`.
     Along(&'a Tensor),
+    /// Any, and a key b that loses what the state holds along it, instead of k: `(batch, len, n_heads, n_features)` each.
+    Between {
+        /// e.
+        along: &'a Tensor,
+        /// b.
+        key: &'a Tensor,
+    },
 }
 
 /// The outputs `(batch, len, n_heads, width)` in the dtype of the values, and the state after the last position,
@@ -158,12 +174,17 @@ impl Operands<'_> {
         let per_feature = [batch, len, n_heads, n_features];
         let fits =
             |x: Option<&Tensor>, shapes: &[&[usize]]| x.is_none_or(|x| shapes.contains(&x.dims()));
-        let along = if let Erase::Along(e) = self.erase { Some(e) } else { None };
+        let (along, erase_key) = match self.erase {
+            Erase::Nothing | Erase::Key => (None, None),
+            Erase::Along(along) => (Some(along), None),
+            Erase::Between { along, key } => (Some(along), Some(key)),
+        };
         let checks = [
             ("key", Some(self.key), &[&per_group[..]][..]),
             ("value", Some(self.value), &[&[batch, len, n_heads, width]]),
             ("strength", self.strength, &[&per_head]),
             ("erase", along, &[&per_feature]),
+            ("erase_key", erase_key, &[&per_feature]),
             ("log_decay", self.log_decay, &[&per_head, &per_feature]),
             ("state", self.state, &[&[batch, n_heads, n_features, width]]),
         ];

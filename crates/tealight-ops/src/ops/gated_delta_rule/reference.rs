@@ -19,9 +19,14 @@ pub fn gated_delta_rule(operands: &Operands<'_>, tokens: Tokens<'_>) -> Result<[
     };
     let erase = match (erase, &strength) {
         (Erase::Nothing, _) => None,
-        (Erase::Key, None) => Some(key.clone()),
-        (Erase::Key, Some(strength)) => Some(key.broadcast_mul(&strength.unsqueeze(3)?)?),
-        (Erase::Along(e), _) => Some(without_padding(e, tokens)?),
+        (Erase::Key, None) => Some((key.clone(), key.clone())),
+        (Erase::Key, Some(strength)) => {
+            Some((key.broadcast_mul(&strength.unsqueeze(3)?)?, key.clone()))
+        }
+        (Erase::Along(e), _) => Some((without_padding(e, tokens)?, key.clone())),
+        (Erase::Between { along, key }, _) => {
+            Some((without_padding(along, tokens)?, without_padding(key, tokens)?))
+        }
     };
     let at = |x: &Tensor, t: usize| x.narrow(1, t, 1)?.squeeze(1)?.contiguous();
     let mut state = initial(operands)?;
@@ -35,11 +40,12 @@ pub fn gated_delta_rule(operands: &Operands<'_>, tokens: Tokens<'_>) -> Result<[
             let decay = at(log_decay, t)?.exp()?.reshape((batch, n_heads, (), 1))?;
             state = state.broadcast_mul(&decay)?;
         }
-        let mut write = at(&value, t)?.unsqueeze(2)?; // (batch, n_heads, 1, width)
-        if let Some(erase) = &erase {
-            write = (write - at(erase, t)?.unsqueeze(2)?.matmul(&state)?)?;
+        let write = at(&key, t)?.unsqueeze(3)?.matmul(&at(&value, t)?.unsqueeze(2)?)?;
+        if let Some((along, key)) = &erase {
+            let held = at(along, t)?.unsqueeze(2)?.matmul(&state)?; // (batch, n_heads, 1, width)
+            state = (&state - at(key, t)?.unsqueeze(3)?.matmul(&held)?)?;
         }
-        state = (state + at(&key, t)?.unsqueeze(3)?.matmul(&write)?)?;
+        state = (state + write)?;
         outputs.push(
             at(&query, t)?.unsqueeze(2)?.matmul(&state)?.reshape((batch, 1, n_heads, width))?,
         );

@@ -66,24 +66,78 @@ pub fn short_convolution_after(
     weight: &Tensor,
     tokens: Tokens<'_>,
 ) -> Result<[Tensor; 2]> {
-    let ((batch, len, channels), (_, size)) = (x.dims3()?, weight.dims2()?);
-    let n_past = size.saturating_sub(1);
-    let past = match past {
-        Some(past) => past.clone(),
-        None => Tensor::zeros((batch, n_past, channels), x.dtype(), x.device())?,
-    };
-    let joined = Tensor::cat(&[&past, x], 1)?;
-    // The past counts as tokens of the first document.
-    let padding =
-        tokens.key_padding_mask.map(|mask| mask.pad_with_zeros(1, n_past, 0)).transpose()?;
-    let first = |segments: &Tensor| {
-        let past = segments.narrow(1, 0, 1)?.broadcast_as((batch, n_past))?;
-        Tensor::cat(&[&past.contiguous()?, segments], 1)
-    };
-    let segments = tokens.segments.map(first).transpose()?;
-    let tokens = Tokens { key_padding_mask: padding.as_ref(), segments: segments.as_ref() };
-    let y = short_convolution(&joined, weight, tokens)?.narrow(1, n_past, len)?.contiguous()?;
-    Ok([y, last_tokens(&joined, n_past, tokens)?])
+    let (_channels, size) = weight.dims2()?;
+    let joined = Joined::new(past, size.saturating_sub(1), x, tokens)?;
+    Ok([joined.convolved(weight)?, joined.past()?])
+}
+
+/// Inputs behind those of earlier calls, for several convolutions of one size.
+#[derive(Clone, Debug)]
+pub struct Joined {
+    /// `(batch, n_past + len, channels)`
+    x: Tensor,
+    n_past: usize,
+    padding: Option<Tensor>,
+    segments: Option<Tensor>,
+}
+
+impl Joined {
+    /// `x (batch, len, channels)` behind the `past (batch, n_past, channels)`; zeros if absent.
+    ///
+    /// # Errors
+    /// If shapes do not match.
+    pub fn new(
+        past: Option<&Tensor>,
+        n_past: usize,
+        x: &Tensor,
+        tokens: Tokens<'_>,
+    ) -> Result<Self> {
+        let (batch, _len, channels) = x.dims3()?;
+        if n_past == 0 {
+            let [padding, segments] =
+                [tokens.key_padding_mask, tokens.segments].map(Option::<&Tensor>::cloned);
+            return Ok(Self { x: x.clone(), n_past, padding, segments });
+        }
+        let past = match past {
+            Some(past) => past.clone(),
+            None => Tensor::zeros((batch, n_past, channels), x.dtype(), x.device())?,
+        };
+        // The past counts as tokens of the first document.
+        let padding =
+            tokens.key_padding_mask.map(|mask| mask.pad_with_zeros(1, n_past, 0)).transpose()?;
+        let first = |segments: &Tensor| {
+            let past = segments.narrow(1, 0, 1)?.broadcast_as((batch, n_past))?;
+            Tensor::cat(&[&past.contiguous()?, segments], 1)
+        };
+        let segments = tokens.segments.map(first).transpose()?;
+        Ok(Self { x: Tensor::cat(&[&past, x], 1)?, n_past, padding, segments })
+    }
+
+    fn tokens(&self) -> Tokens<'_> {
+        Tokens { key_padding_mask: self.padding.as_ref(), segments: self.segments.as_ref() }
+    }
+
+    /// The convolution of the inputs, `(batch, len, channels)`, with a `weight (channels, n_past + 1)`, or one of any size
+    /// if there is no past.
+    ///
+    /// # Errors
+    /// As [`short_convolution`].
+    pub fn convolved(&self, weight: &Tensor) -> Result<Tensor> {
+        let y = short_convolution(&self.x, weight, self.tokens())?;
+        let (_batch, len, _channels) = y.dims3()?;
+        if self.n_past == 0 {
+            return Ok(y);
+        }
+        y.narrow(1, self.n_past, len - self.n_past)?.contiguous()
+    }
+
+    /// The past of what follows, `(batch, n_past, channels)`: the last inputs of the last document.
+    ///
+    /// # Errors
+    /// As [`last_tokens`].
+    pub fn past(&self) -> Result<Tensor> {
+        last_tokens(&self.x, self.n_past, self.tokens())
+    }
 }
 
 /// The last `n` tokens of the last document of `x (batch, len, channels)`, after zeros if it has fewer: `(batch, n,

@@ -2,7 +2,7 @@
 
 use super::super::inputs::EraseKind;
 use super::heads::{Head, Rows};
-use super::workspace::Workspace;
+use super::workspace::{Workspace, minus_a};
 use super::{Chunk, Rule, pairs, solve};
 use crate::backend::gemm::Product;
 use crate::backend::matrix::{Matrix, MatrixMut};
@@ -11,7 +11,7 @@ use crate::backend::simd::vector::Lanes;
 
 /// The gradients of the matrices of a chunk.
 pub(super) struct Slopes<T> {
-    /// [dO; dU], `(2·len, width)`
+    /// [dO; dU], `(2·len, width)`, or [dO; dX; dU], `(3·len, width)`
     values: Vec<T>,
     /// Of one head.
     head: OfKeys<T>,
@@ -27,42 +27,43 @@ pub(super) struct Slopes<T> {
 
 /// The gradients of what the heads of a team share.
 struct OfKeys<T> {
-    /// Of [P; −A], then of [Q; E] Kᵀ, `(stack·len, len)`
+    /// Of [P; −A], then of [Q; E] [B; K]ᵀ, `(stack·len, right·len)`
     pairs: Vec<T>,
     /// Of [Q; E], `(stack·len, n_features)`
     left: Vec<T>,
-    /// Of K, `(len, n_features)`
+    /// Of [B; K], `(right·len, n_features)`
     key: Vec<T>,
 }
 
 impl<T: Lanes> OfKeys<T> {
-    fn new(rule: &Rule, stack: usize) -> Self {
+    fn new(rule: &Rule) -> Self {
         let (n, longest) = (rule.sizes.n_features, rule.longest);
+        let (stack, right) = (rule.erase.n_left(), rule.erase.n_right());
         let zeros = |n: usize| vec![T::ZERO; n];
         Self {
-            pairs: zeros(stack * longest * longest),
+            pairs: zeros(stack * right * longest * longest),
             left: zeros(stack * longest * n),
-            key: zeros(longest * n),
+            key: zeros(right * longest * n),
         }
     }
 
+    /// Adds the gradients of another head, for a chunk of `len` tokens of which nothing is erased.
     #[inline(always)]
-    fn add(&mut self, other: &Self) {
-        add_scaled(&mut self.pairs, &other.pairs, T::ONE);
-        add_scaled(&mut self.left, &other.left, T::ONE);
-        add_scaled(&mut self.key, &other.key, T::ONE);
+    fn add(&mut self, other: &Self, len: usize, n_features: usize) {
+        add_scaled(&mut self.pairs[..len * len], &other.pairs, T::ONE);
+        add_scaled(&mut self.left[..len * n_features], &other.left, T::ONE);
+        add_scaled(&mut self.key[..len * n_features], &other.key, T::ONE);
     }
 }
 
 impl<T: Lanes> Slopes<T> {
     pub(super) fn new(rule: &Rule) -> Self {
         let (n, width, longest) = (rule.sizes.n_features, rule.sizes.width, rule.longest);
-        let stack = if rule.erase == EraseKind::Nothing { 1 } else { 2 };
         let zeros = |n: usize| vec![T::ZERO; n];
         Self {
-            values: zeros(2 * longest * width),
-            head: OfKeys::new(rule, stack),
-            team: OfKeys::new(rule, stack),
+            values: zeros((1 + rule.erase.n_right()) * longest * width),
+            head: OfKeys::new(rule),
+            team: OfKeys::new(rule),
             log_decay: zeros(longest * if rule.decays_features { n } else { 1 }),
             logs: vec![0.; longest],
             last: zeros(n),
@@ -103,7 +104,7 @@ impl<T: Lanes> Slopes<T> {
         if is_first {
             std::mem::swap(&mut self.head, &mut self.team);
         } else {
-            self.team.add(&self.head);
+            self.team.add(&self.head, space.len, space.n_features);
         }
     }
 
@@ -116,7 +117,8 @@ impl<T: Lanes> Slopes<T> {
         }
     }
 
-    /// dO, dŨ = Pᵀ dO + K̂ dS, dU, and [dP; −dA] = [dO; dU] Ũᵀ
+    /// The gradients of outputs, X and U: dO, then [dX; dU] = [P_b P_k]ᵀ dO + [B̂; K̂] dS, of which dX is solved for, and
+    /// −A_kᵀ dX is added to dU; then [dP; −dA] = [dO; dX] [X; U]ᵀ. Where b is k, Ũ is in place of both.
     #[inline(always)]
     fn of_values(
         &mut self,
@@ -126,28 +128,36 @@ impl<T: Lanes> Slopes<T> {
         of_output: Option<&[T]>,
         dstate: &[T],
     ) {
-        let Workspace { len, n_features: n, width, stack, products, .. } = *space;
-        let (of_outputs, of_updates) = self.values[..2 * len * width].split_at_mut(len * width);
+        let Workspace { len, n_features: n, width, stack, right, products, .. } = *space;
+        let (of_outputs, of_updates) =
+            self.values[..(1 + right) * len * width].split_at_mut(len * width);
         for (&t, row) in chunk.positions.iter().zip(of_outputs.chunks_exact_mut(width)) {
             match of_output {
                 Some(gradient) => row.copy_from_slice(head.row(gradient, t, width)),
                 None => row.fill(T::ZERO),
             }
         }
-        let reads = Matrix::new(&space.pairs, (len, len)).transposed();
+        let reads = Matrix::new(&space.pairs, (len, right * len)).transposed();
         let product = Product::new(reads, Matrix::new(of_outputs, (len, width)));
-        products.store(product, MatrixMut::new(of_updates, (len, width)));
-        let (late, of_state) =
-            (Matrix::new(&space.late, (len, n)), Matrix::new(dstate, (n, width)));
-        let product = Product::new(late, of_state).accumulated();
-        products.store(product, MatrixMut::new(of_updates, (len, width)));
+        products.store(product, MatrixMut::new(of_updates, (right * len, width)));
+        let late = Matrix::new(&space.late, (right * len, n));
+        let product = Product::new(late, Matrix::new(dstate, (n, width))).accumulated();
+        products.store(product, MatrixMut::new(of_updates, (right * len, width)));
         if stack == 2 {
-            solve::backward(products, &space.pairs[len * len..2 * len * len], of_updates, len);
+            let (of_erased, of_written) = of_updates.split_at_mut(len * width);
+            let minus_a = minus_a(&space.pairs, (len, right));
+            solve::backward(products, minus_a.block(0..len, 0..len), of_erased);
+            if right == 2 {
+                let of_keys = minus_a.block(0..len, len..2 * len).transposed();
+                let product = Product::new(of_keys, Matrix::new(of_erased, (len, width)));
+                let target = MatrixMut::new(of_written, (len, width));
+                products.store(product.accumulated(), target);
+            }
         }
         let values = Matrix::new(&self.values, (stack * len, width));
-        let update = Matrix::new(&space.update, (len, width));
-        let product = Product::new(values, update.transposed());
-        products.store(product, MatrixMut::new(&mut self.head.pairs, (stack * len, len)));
+        let update = Matrix::new(&space.update, (right * len, width)).transposed();
+        let pairs = MatrixMut::new(&mut self.head.pairs, (stack * len, right * len));
+        products.store(Product::new(values, update), pairs);
     }
 
     /// dS ← γ_C ⊙ dS + (γ ⊙ Q)ᵀ dO − (γ ⊙ E)ᵀ dU
@@ -160,11 +170,11 @@ impl<T: Lanes> Slopes<T> {
         products.store(product.accumulated(), MatrixMut::new(dstate, (n, width)));
     }
 
-    /// Of [Q; E] and K through the states before and after; and γ_C ⊙ Σ_v S ⊙ dS, with Σ_j K̂_j ⊙ (dS Ũ_j) if each
+    /// Of [Q; E] and [B; K] through the states before and after; and γ_C ⊙ Σ_v S ⊙ dS, with Σ_j K̂_j ⊙ (dS Ũ_j) if each
     /// feature has its decay.
     #[inline(always)]
     fn through_state(&mut self, space: &Workspace<'_, T>, state: &[T], dstate: &[T]) {
-        let Workspace { len, n_features: n, width, stack, products, .. } = *space;
+        let Workspace { len, n_features: n, width, stack, right, products, .. } = *space;
         let all = len * n;
         let OfKeys { left, key, .. } = &mut self.head;
         let values = Matrix::new(&self.values, (stack * len, width));
@@ -173,16 +183,18 @@ impl<T: Lanes> Slopes<T> {
         for (part, sign) in [T::ONE, -T::ONE].into_iter().enumerate().take(stack) {
             space.weigh_in_place(&mut left[part * all..(part + 1) * all], &space.gamma, sign);
         }
-        let update = Matrix::new(&space.update, (len, width));
+        let update = Matrix::new(&space.update, (right * len, width));
         let after = Matrix::new(dstate, (n, width)).transposed();
-        products.store(Product::new(update, after), MatrixMut::new(key, (len, n)));
-        space.weigh_in_place(&mut key[..all], &space.tail, T::ONE);
+        products.store(Product::new(update, after), MatrixMut::new(key, (right * len, n)));
+        for part in 0..right {
+            space.weigh_in_place(&mut key[part * all..(part + 1) * all], &space.tail, T::ONE);
+        }
         let rows = state.chunks_exact(width).zip(dstate.chunks_exact(width));
         for (feature, (last, (state, dstate))) in self.last.iter_mut().zip(rows).enumerate() {
             *last = space.total(feature) * sum_of_pairs(state, dstate, |s, ds| s * ds);
         }
         if space.decays_features {
-            let rows = key[..all].chunks_exact(n).zip(space.key.chunks_exact(n));
+            let rows = key[..right * all].chunks_exact(n).zip(space.key.chunks_exact(n));
             for (slopes, key) in rows {
                 for (last, (&slope, &key)) in self.last.iter_mut().zip(slopes.iter().zip(key)) {
                     *last += slope * key;
@@ -197,7 +209,7 @@ impl<T: Lanes> Slopes<T> {
     /// has faded is small: the sums of dG would cancel instead, and leave the rounding of what has not faded.
     #[inline(always)]
     fn of_head_logs(&mut self, space: &Workspace<'_, T>) {
-        let Workspace { len, n_features: n, stack, .. } = *space;
+        let Workspace { len, n_features: n, stack, right, .. } = *space;
         let logs = &mut self.logs[..len];
         logs.fill(total(&self.last, |x| x).widen());
         let dot = |a: &[T], b: &[T]| sum_of_pairs(a, b, |x, y| x * y).widen();
@@ -211,15 +223,19 @@ impl<T: Lanes> Slopes<T> {
         }
         let mut sum = 0.; // of e^(G_C − G_j), for t > j
         for j in 0..len - 1 {
-            sum += dot(&self.head.key[j * n..][..n], &space.key[j * n..][..n]);
+            for part in 0..right {
+                let row = (part * len + j) * n;
+                sum += dot(&self.head.key[row..][..n], &space.key[row..][..n]);
+            }
             logs[j + 1] += sum;
         }
         for i in 1..len {
             let mut sum = 0.; // of D_ij, for j < t ≤ i
             for j in 0..i {
-                for part in 0..stack {
-                    let at = (part * len + i) * len + j;
-                    sum += (self.head.pairs[at] * space.pairs[at]).widen();
+                for row in (0..stack).map(|part| (part * len + i) * right * len) {
+                    for at in (0..right).map(|key| row + key * len + j) {
+                        sum += (self.head.pairs[at] * space.pairs[at]).widen();
+                    }
                 }
                 logs[j + 1] += sum;
             }
@@ -232,13 +248,16 @@ impl<T: Lanes> Slopes<T> {
     /// d ln α of each feature: sums of dG = q ⊙ dq + e ⊙ de − k ⊙ dk from each token to the last.
     #[inline(always)]
     fn of_feature_logs(&mut self, space: &Workspace<'_, T>) {
-        let Workspace { len, n_features: n, stack, .. } = *space;
+        let Workspace { len, n_features: n, stack, right, .. } = *space;
         let Self { head: OfKeys { left: of_left, key: of_key, .. }, log_decay, last: sum, .. } =
             self;
         for i in (0..len).rev() {
-            let key = (&of_key[i * n..][..n], &space.key[i * n..][..n]);
-            for (sum, (&slope, &key)) in sum.iter_mut().zip(key.0.iter().zip(key.1)) {
-                *sum -= slope * key;
+            for part in 0..right {
+                let row = (part * len + i) * n;
+                let slopes = of_key[row..][..n].iter().zip(&space.key[row..][..n]);
+                for (sum, (&slope, &key)) in sum.iter_mut().zip(slopes) {
+                    *sum -= slope * key;
+                }
             }
             for part in 0..stack {
                 let row = (part * len + i) * n;
@@ -260,9 +279,9 @@ impl<T: Lanes> Slopes<T> {
         chunk: &Chunk,
         rows: &mut Rows<'_, T>,
     ) {
-        let Workspace { len, width, n_logs, .. } = *space;
+        let Workspace { len, width, right, n_logs, .. } = *space;
         for (i, &t) in chunk.positions.iter().enumerate() {
-            let of_update = &self.values[(len + i) * width..][..width];
+            let of_update = &self.values[(right * len + i) * width..][..width];
             let of_value = rows.value.row(t);
             of_value.copy_from_slice(of_update);
             if let Some(strength) = head.strength(t) {
@@ -289,13 +308,14 @@ impl<T: Lanes> Slopes<T> {
         [query, key]: [&mut MatrixMut<'_, T>; 2],
     ) {
         let n = space.n_features;
+        let of_key = &self.team.key[(space.right - 1) * space.len * n..];
         for (i, &t) in chunk.positions.iter().enumerate() {
             query.row(t).copy_from_slice(&self.team.left[i * n..][..n]);
-            key.row(t).copy_from_slice(&self.team.key[i * n..][..n]);
+            key.row(t).copy_from_slice(&of_key[i * n..][..n]);
         }
     }
 
-    /// Writes what a team of one head, which erases, has besides: the gradient of E, or what E = β K adds to those of
+    /// Writes what a team of one head, which erases, has besides: the gradients of E and B, or what E = β K adds to those of
     /// its factors.
     #[inline(always)]
     pub(super) fn write_erased(
@@ -318,6 +338,9 @@ impl<T: Lanes> Slopes<T> {
             }
             if let Some(row) = &mut rows.erase {
                 row.row(t).copy_from_slice(of_erase);
+            }
+            if let Some(row) = &mut rows.erase_key {
+                row.row(t).copy_from_slice(&self.team.key[i * n..][..n]);
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::backend::matrix::MatrixMut;
 use crate::backend::parallel::{add_scaled, run};
 use crate::backend::simd::vector::Lanes;
 
-/// The most heads of a team: larger teams would share more products, but occupy fewer threads.
+/// The most heads of a team: larger teams would share more products, but keep fewer threads busy.
 const TEAM: usize = 4;
 
 /// The operands of one head of one example.
@@ -46,7 +46,26 @@ pub(super) struct Rows<'a, T> {
     pub(super) value: MatrixMut<'a, T>,
     pub(super) strength: Option<MatrixMut<'a, T>>,
     pub(super) erase: Option<MatrixMut<'a, T>>,
+    pub(super) erase_key: Option<MatrixMut<'a, T>>,
     pub(super) log_decay: Option<MatrixMut<'a, T>>,
+}
+
+impl<'a, T> Rows<'a, T> {
+    /// Those of all heads of all examples.
+    pub(super) fn all(
+        value: &'a mut [T],
+        optional: [Option<&'a mut Vec<T>>; 4],
+        sizes: Sizes,
+    ) -> impl Iterator<Item = Self> {
+        let mut optional = optional.map(|x| x.map(|x| split(x, sizes, sizes.n_heads).into_iter()));
+        split(value, sizes, sizes.n_heads).into_iter().map(move |value| {
+            let next = |x: &mut Option<std::vec::IntoIter<_>>| {
+                x.as_mut().map(|rows| rows.next().expect("invariant: one for each head"))
+            };
+            let [strength, erase, erase_key, log_decay] = optional.each_mut().map(next);
+            Self { value, strength, erase, erase_key, log_decay }
+        })
+    }
 }
 
 /// How the heads of an example form teams.
@@ -58,9 +77,10 @@ pub(super) struct Teams {
 }
 
 impl Teams {
-    /// Teams of several heads, or of one if heads share no products.
+    /// Teams of several heads, as equal as possible, or of one if heads share no products.
     pub(super) fn new(sizes: Sizes, share_products: bool) -> Self {
-        Self { sizes, len: if share_products { TEAM } else { 1 } }
+        let n_teams = sizes.group().div_ceil(if share_products { TEAM } else { 1 });
+        Self { sizes, len: sizes.group().div_ceil(n_teams) }
     }
 
     /// The number of teams of a group.

@@ -141,21 +141,14 @@ impl Rule {
         let mut gradients = operands.as_ref().map(|operand| self.blank(operand.len()));
         (gradients.query, gradients.key) = (self.blank(n_shared), self.blank(n_shared));
         gradients.state = None;
-        let Each { query, key, value, strength, erase, log_decay, .. } = gradients.as_mut();
-        let shared =
-            [query, key].map(|x| split(x, self.sizes, self.teams.per_example()).into_iter());
-        let mut optional = [strength, erase, log_decay]
-            .map(|x| x.map(|x| split(x, self.sizes, n_heads).into_iter()));
-        let rows = split(value, self.sizes, n_heads).into_iter().map(|value| {
-            let next = |x: &mut Option<std::vec::IntoIter<_>>| {
-                x.as_mut().map(|rows| rows.next().expect("invariant: one for each head"))
-            };
-            let [strength, erase, log_decay] = optional.each_mut().map(next);
-            Rows { value, strength, erase, log_decay }
-        });
+        let Each { query, key, value, strength, erase, erase_key, log_decay, .. } =
+            gradients.as_mut();
+        let optional = [strength, erase, erase_key, log_decay];
+        let rows = Rows::all(value, optional, self.sizes);
         let states = dstate.chunks_mut(n_state).zip(self.kept_of(kept));
         let teams = self.teams.of(self.heads(operands).zip(rows).zip(states));
-        let [query, key] = shared;
+        let [query, key] =
+            [query, key].map(|x| split(x, self.sizes, self.teams.per_example()).into_iter());
         let products = SerialProducts::exact();
         run::<T, _, _>(
             2 * self.work(),

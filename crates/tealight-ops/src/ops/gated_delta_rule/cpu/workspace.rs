@@ -8,7 +8,7 @@ use crate::backend::gemm::{Product, SerialProducts};
 use crate::backend::matrix::{Matrix, MatrixMut};
 use crate::backend::simd::vector::Lanes;
 
-/// Tokens whose pairs are exponentiated one by one, if each feature has its decay.
+/// Tokens whose decays are relative to those of the first of them, if each feature has its decay.
 pub(super) const BLOCK: usize = 16;
 
 /// Memory for a block of tokens and those before it.
@@ -17,27 +17,30 @@ pub(super) struct Block<T> {
     pub(super) left: Vec<T>,
     /// e^(G_i − G_a), `(BLOCK, n_features)`
     pub(super) rows: Vec<T>,
-    /// k_j e^(G_a − G_j), `(a, n_features)`
+    /// [b_j; k_j] e^(G_a − G_j), `(right·end, n_features)` for the tokens up to the end of the block
     pub(super) key: Vec<T>,
-    /// e^(G_a − G_j), `(a, n_features)`
+    /// e^(G_a − G_j), `(end, n_features)`
     pub(super) columns: Vec<T>,
-    /// A product, `(2·BLOCK, n_features)` or `(a, n_features)`.
+    /// A product, `(BLOCK, n_features)` or `(end, n_features)`.
     pub(super) product: Vec<T>,
+    /// D_ij, `(n_features)`
+    pub(super) decay: Vec<T>,
     /// D_ij ⊙ k_j, `(n_features)`
     pub(super) pair: Vec<T>,
 }
 
 impl<T: Element> Block<T> {
     /// For chunks of at most `longest` tokens.
-    fn new(longest: usize, n_features: usize) -> Self {
+    fn new(longest: usize, n_features: usize, right: usize) -> Self {
         let zeros = |rows: usize| vec![T::ZERO; rows * n_features];
         let block = BLOCK.min(longest);
         Self {
             left: zeros(2 * block),
             rows: zeros(block),
-            key: zeros(longest),
+            key: zeros(right * longest),
             columns: zeros(longest),
-            product: zeros(longest.max(2 * block)),
+            product: zeros(longest),
+            decay: zeros(1),
             pair: zeros(1),
         }
     }
@@ -45,7 +48,8 @@ impl<T: Element> Block<T> {
 
 /// The matrices of a chunk of `len` tokens; rows and columns beyond it are left over from longer chunks.
 ///
-/// Two matrices in one are stacked: Q above E. Without erasing there is no E.
+/// Two matrices in one are stacked: Q above E, B above K, X above U. Without erasing there is no E; where b is k, there
+/// are neither B nor X.
 pub(super) struct Workspace<'a, T: 'static> {
     pub(super) products: &'a SerialProducts<T>,
     pub(super) erase: EraseKind,
@@ -55,13 +59,15 @@ pub(super) struct Workspace<'a, T: 'static> {
     pub(super) len: usize,
     /// The number of stacked matrices: 2, or 1 without erasing.
     pub(super) stack: usize,
+    /// The number of matrices of keys: 2, or 1 where b is k.
+    pub(super) right: usize,
     /// Factors of a token: one, or one for each feature.
     pub(super) n_logs: usize,
     /// [Q; E], `(stack·len, n_features)`
     pub(super) left: Vec<T>,
-    /// K, `(len, n_features)`
+    /// [B; K], `(right·len, n_features)`
     pub(super) key: Vec<T>,
-    /// [Q; E] Kᵀ, `(stack·len, len)`, if there is one decay for all features
+    /// [Q; E] [B; K]ᵀ, `(stack·len, right·len)`, if there is one decay for all features
     pub(super) scores: Vec<T>,
     /// G, `(len, n_logs)`
     pub(super) logs: Vec<f64>,
@@ -71,13 +77,13 @@ pub(super) struct Workspace<'a, T: 'static> {
     pub(super) tail: Vec<T>,
     /// [γ ⊙ Q; −γ ⊙ E], `(stack·len, n_features)`
     pub(super) faded: Vec<T>,
-    /// K̂, `(len, n_features)`
+    /// [B̂; K̂], `(right·len, n_features)`
     pub(super) late: Vec<T>,
-    /// [P; −A], `(stack·len, len)`
+    /// [P; −A], `(stack·len, right·len)`
     pub(super) pairs: Vec<T>,
     /// D of one decay for all features, `(len, len)`
     pub(super) decays: Vec<T>,
-    /// U, then Ũ, `(len, width)`
+    /// U, then Ũ, `(len, width)`, or [X; U], `(2·len, width)`
     pub(super) update: Vec<T>,
     /// O, `(len, width)`
     output: Vec<T>,
@@ -91,7 +97,7 @@ impl<'a, T: Lanes> Workspace<'a, T> {
         let zeros = |n: usize| vec![T::ZERO; n];
         let per_feature = longest * n_features;
         let n_logs = if rule.decays_features { n_features } else { 1 };
-        let stack = if rule.erase == EraseKind::Nothing { 1 } else { 2 };
+        let (stack, right) = (rule.erase.n_left(), rule.erase.n_right());
         let n_decays = if rule.decays_features { 0 } else { longest * longest };
         Self {
             products,
@@ -101,20 +107,21 @@ impl<'a, T: Lanes> Workspace<'a, T> {
             width,
             len: 0,
             stack,
+            right,
             n_logs,
             left: zeros(stack * per_feature),
-            key: zeros(per_feature),
-            scores: zeros(stack * n_decays),
+            key: zeros(right * per_feature),
+            scores: zeros(stack * right * n_decays),
             logs: vec![0.; longest * n_logs],
             gamma: zeros(longest * n_logs),
             tail: zeros(longest * n_logs),
             faded: zeros(stack * per_feature),
-            late: zeros(per_feature),
-            pairs: zeros(stack * longest * longest),
+            late: zeros(right * per_feature),
+            pairs: zeros(stack * right * longest * longest),
             decays: zeros(n_decays),
-            update: zeros(longest * width),
+            update: zeros(right * longest * width),
             output: zeros(longest * width),
-            block: Block::new(if rule.decays_features { longest } else { 0 }, n_features),
+            block: Block::new(if rule.decays_features { longest } else { 0 }, n_features, right),
         }
     }
 
@@ -123,30 +130,37 @@ impl<'a, T: Lanes> Workspace<'a, T> {
     pub(super) fn load_shared(&mut self, head: &Head<'_, T>, chunk: &Chunk) {
         let n = self.n_features;
         self.len = chunk.positions.len();
+        let keys = &mut self.key[(self.right - 1) * self.len * n..];
         for (i, &t) in chunk.positions.iter().enumerate() {
             let at = i * n..(i + 1) * n;
             self.left[at.clone()].copy_from_slice(head.shared_row(head.operands.query, t, n));
-            self.key[at].copy_from_slice(head.shared_row(head.operands.key, t, n));
+            keys[at].copy_from_slice(head.shared_row(head.operands.key, t, n));
         }
         if self.stack == 1 && !self.decays_features {
             self.score();
         }
     }
 
-    /// Copies the operands of one head: E, U, G, and what follows from them.
+    /// Copies the operands of one head: E, B, U, G, and what follows from them.
     #[inline(always)]
     pub(super) fn load(&mut self, head: &Head<'_, T>, chunk: &Chunk) {
         let (n, width) = (self.n_features, self.width);
         let erase = &mut self.left[self.len * n..];
+        let values = &mut self.update[(self.right - 1) * self.len * width..];
         for (i, &t) in chunk.positions.iter().enumerate() {
             let at = i * n..(i + 1) * n;
             let strength = head.strength(t);
             let value = head.row(head.operands.value, t, width);
-            scaled(&mut self.update[i * width..(i + 1) * width], value, strength);
+            scaled(&mut values[i * width..(i + 1) * width], value, strength);
             match (self.erase, head.operands.erase) {
-                (_, Some(e)) => erase[at].copy_from_slice(head.row(e, t, n)),
-                (EraseKind::Key, None) => scaled(&mut erase[at.clone()], &self.key[at], strength),
+                (_, Some(e)) => erase[at.clone()].copy_from_slice(head.row(e, t, n)),
+                (EraseKind::Key, None) => {
+                    scaled(&mut erase[at.clone()], &self.key[at.clone()], strength);
+                }
                 (_, None) => {}
+            }
+            if let Some(key) = head.operands.erase_key {
+                self.key[at].copy_from_slice(head.row(key, t, n));
             }
         }
         if self.stack == 2 && !self.decays_features {
@@ -156,14 +170,15 @@ impl<'a, T: Lanes> Workspace<'a, T> {
         self.decay();
     }
 
-    /// [Q; E] Kᵀ
+    /// [Q; E] [B; K]ᵀ
     #[inline(always)]
     fn score(&mut self) {
-        let Self { len, n_features: n, stack, .. } = *self;
+        let Self { len, n_features: n, stack, right, .. } = *self;
         if len > 0 {
             let left = Matrix::new(&self.left, (stack * len, n));
-            let product = Product::new(left, Matrix::new(&self.key, (len, n)).transposed());
-            self.products.store(product, MatrixMut::new(&mut self.scores, (stack * len, len)));
+            let key = Matrix::new(&self.key, (right * len, n)).transposed();
+            let scores = MatrixMut::new(&mut self.scores, (stack * len, right * len));
+            self.products.store(Product::new(left, key), scores);
         }
     }
 
@@ -182,7 +197,7 @@ impl<'a, T: Lanes> Workspace<'a, T> {
         }
     }
 
-    /// γ, e^(G_C − G_j), [γ ⊙ Q; −γ ⊙ E] and K̂.
+    /// γ, e^(G_C − G_j), [γ ⊙ Q; −γ ⊙ E] and [B̂; K̂].
     #[inline(always)]
     fn decay(&mut self) {
         let Some(last) = self.len.checked_sub(1) else { return };
@@ -199,7 +214,11 @@ impl<'a, T: Lanes> Workspace<'a, T> {
             }
         }
         let all = self.len * n;
-        weigh(&mut self.late[..all], &self.key, &self.tail, (n, n_logs), T::ONE);
+        for part in 0..self.right {
+            let part = part * all..(part + 1) * all;
+            let key = &self.key[part.clone()];
+            weigh(&mut self.late[part], key, &self.tail, (n, n_logs), T::ONE);
+        }
         for (part, sign) in [T::ONE, -T::ONE].into_iter().enumerate().take(self.stack) {
             let part = part * all..(part + 1) * all;
             let left = &self.left[part.clone()];
@@ -207,47 +226,58 @@ impl<'a, T: Lanes> Workspace<'a, T> {
         }
     }
 
-    /// Ũ, with the `state` before the chunk.
+    /// Ũ, or X, with the `state` before the chunk.
     #[inline(always)]
     pub(super) fn solve(&mut self, state: &[T]) {
         if self.stack == 1 || self.len == 0 {
             return;
         }
-        let Self { len, n_features: n, width, .. } = *self;
+        let Self { len, n_features: n, width, right, products, .. } = *self;
         let erase = Matrix::new(&self.faded[len * n..], (len, n));
-        let product = Product::new(erase, Matrix::new(state, (n, width))).accumulated();
-        self.products.store(product, MatrixMut::new(&mut self.update, (len, width)));
-        let minus_a = &self.pairs[len * len..2 * len * len];
-        solve::forward(self.products, minus_a, &mut self.update[..len * width], len);
+        let held = Product::new(erase, Matrix::new(state, (n, width)));
+        let minus_a = minus_a(&self.pairs, (len, right));
+        let update = &mut self.update[..right * len * width];
+        if right == 1 {
+            products.store(held.accumulated(), MatrixMut::new(update, (len, width)));
+            solve::forward(products, minus_a, update);
+        } else {
+            let (erased, written) = update.split_at_mut(len * width);
+            products.store(held, MatrixMut::new(erased, (len, width)));
+            let of_written = minus_a.block(0..len, len..2 * len);
+            let product = Product::new(of_written, Matrix::new(written, (len, width)));
+            products.store(product.accumulated(), MatrixMut::new(erased, (len, width)));
+            solve::forward(products, minus_a.block(0..len, 0..len), erased);
+        }
     }
 
     /// The outputs of the tokens.
     #[inline(always)]
     pub(super) fn read(&mut self, state: &[T]) -> std::slice::ChunksExact<'_, T> {
-        let Self { len, n_features: n, width, .. } = *self;
+        let Self { len, n_features: n, width, right, .. } = *self;
         if len > 0 {
             let (query, state) =
                 (Matrix::new(&self.faded, (len, n)), Matrix::new(state, (n, width)));
             let output = &mut self.output[..len * width];
             self.products.store(Product::new(query, state), MatrixMut::new(output, (len, width)));
-            let (pairs, update) =
-                (Matrix::new(&self.pairs, (len, len)), Matrix::new(&self.update, (len, width)));
+            let pairs = Matrix::new(&self.pairs, (len, right * len));
+            let update = Matrix::new(&self.update, (right * len, width));
             let product = Product::new(pairs, update).accumulated();
             self.products.store(product, MatrixMut::new(output, (len, width)));
         }
         self.output[..len * width].chunks_exact(width)
     }
 
-    /// S ← γ_C ⊙ S + K̂ᵀ Ũ
+    /// S ← γ_C ⊙ S + [B̂; K̂]ᵀ Ũ
     #[inline(always)]
     pub(super) fn advance(&self, state: &mut [T]) {
-        let Self { len, n_features: n, width, .. } = *self;
+        let Self { len, n_features: n, width, right, .. } = *self;
         if len == 0 {
             return;
         }
         self.fade(state);
-        let late = Matrix::new(&self.late, (len, n)).transposed();
-        let product = Product::new(late, Matrix::new(&self.update, (len, width))).accumulated();
+        let late = Matrix::new(&self.late, (right * len, n)).transposed();
+        let update = Matrix::new(&self.update, (right * len, width));
+        let product = Product::new(late, update).accumulated();
         self.products.store(product, MatrixMut::new(state, (n, width)));
     }
 
@@ -299,6 +329,12 @@ fn weigh<T: Element>(y: &mut [T], x: &[T], factors: &[T], (n, n_logs): (usize, u
             multiply(y, x, factors, sign);
         }
     }
+}
+
+/// −A of [P; −A], `(len, right·len)`
+#[inline(always)]
+pub(super) fn minus_a<T>(pairs: &[T], (len, right): (usize, usize)) -> Matrix<'_, T> {
+    Matrix::new(&pairs[len * right * len..], (len, right * len))
 }
 
 /// y ← a x, or x.

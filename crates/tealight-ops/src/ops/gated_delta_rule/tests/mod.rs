@@ -1,3 +1,5 @@
+mod laws;
+
 use candle_core::{DType, Result, Tensor, Var};
 
 use super::*;
@@ -25,6 +27,7 @@ enum Erased {
     Nothing,
     Key,
     Along,
+    Between,
 }
 
 fn normal(index: u64, shape: &[usize], dtype: DType) -> Result<Tensor> {
@@ -65,8 +68,11 @@ impl Case {
             normal(2, &[batch, len, n_heads, width], dtype)?,
         ];
         tensors.push((normal(3, &per_feature[..3], dtype)?.tanh()? + 1.)?);
-        if erased == Erased::Along {
+        if matches!(erased, Erased::Along | Erased::Between) {
             tensors.push(unit(&normal(4, &per_feature, dtype)?)?);
+        }
+        if erased == Erased::Between {
+            tensors.push(unit(&normal(7, &per_feature, dtype)?)?);
         }
         match decay {
             Decay::None => {}
@@ -109,13 +115,15 @@ impl Case {
         let mut rest = tensors[3..].iter();
         let mut next = |is_there: bool| if is_there { rest.next() } else { None };
         let strength = next(self.has_strength);
-        let along = next(self.erased == Erased::Along);
+        let along = next(matches!(self.erased, Erased::Along | Erased::Between));
+        let key = next(self.erased == Erased::Between);
         let log_decay = next(self.decay != Decay::None);
         let state = next(self.has_state);
-        let erase = match (self.erased, along) {
-            (_, Some(e)) => Erase::Along(e),
-            (Erased::Key, _) => Erase::Key,
-            (_, None) => Erase::Nothing,
+        let erase = match (self.erased, along, key) {
+            (_, Some(along), Some(key)) => Erase::Between { along, key },
+            (_, Some(e), None) => Erase::Along(e),
+            (Erased::Key, ..) => Erase::Key,
+            (_, None, _) => Erase::Nothing,
         };
         let operands = Operands {
             query: &tensors[0],
@@ -186,7 +194,7 @@ fn segments(batch: usize, len: usize) -> Result<Tensor> {
     Tensor::from_vec(all.collect(), (batch, len), device())
 }
 
-const ERASED: [Erased; 3] = [Erased::Nothing, Erased::Key, Erased::Along];
+const ERASED: [Erased; 4] = [Erased::Nothing, Erased::Key, Erased::Along, Erased::Between];
 const DECAYS: [Decay; 3] = [Decay::None, Decay::OfHeads, Decay::OfFeatures];
 const TOLERANCES: [(DType, f64); 2] = [(DType::F32, 1e-5), (DType::F64, 1e-12)];
 
@@ -242,32 +250,41 @@ fn heads_that_share_queries_and_keys_have_their_sums_of_gradients() -> Result<()
     Ok(())
 }
 
-/// Each has a wall among weak decays, strong decays only, or a repeated key with β = 2.
+/// Each has a wall among weak decays, strong decays only, decays that within a block stay just below the largest factor
+/// or exceed it, or a repeated key with β = 2.
 #[test]
 fn no_decay_and_no_key_costs_more_than_rounding() -> Result<()> {
     let shape = [1, 130, 2, 17, 5];
-    for decay in [Decay::OfHeads, Decay::OfFeatures] {
-        let wide = Case::new(shape, decay, Erased::Key, DType::F64)?;
-        let place = 4;
+    for (decay, erased) in [
+        (Decay::OfHeads, Erased::Key),
+        (Decay::OfFeatures, Erased::Key),
+        (Decay::OfFeatures, Erased::Between),
+    ] {
+        let mut wide = Case::new(shape, decay, erased, DType::F64)?;
+        let place = wide.tensors.len() - 2;
         let dims = wide.tensors[place].dims().to_vec();
         let n: usize = dims.iter().product();
+        // The reference takes the numbers that f32 has.
+        for x in &mut wide.tensors {
+            *x = x.to_dtype(DType::F32)?.to_dtype(DType::F64)?;
+        }
         for strong in [
             &(|i: usize| if i % 37 == 11 { -1e4 } else { -0.02 }) as &dyn Fn(usize) -> f64,
             &|_| -20.,
             &|_| -1e4,
             &|i| if i % 5 == 0 { -30. } else { -0.1 },
+            &|_| -0.53,
+            &|_| -0.7,
+            &|i| if i % 5 == 0 { -0.9 } else { -0.01 },
             &|_| 0.,
         ] {
-            let logs = Tensor::from_vec((0..n).map(strong).collect(), dims.clone(), device())?;
-            let mut case = Case::new(shape, decay, Erased::Key, DType::F64)?;
-            // The reference takes the numbers that f32 has.
-            case.tensors[place] = logs;
-            for x in &mut case.tensors {
-                *x = x.to_dtype(DType::F32)?.to_dtype(DType::F64)?;
-            }
-            let expected = case.run(None)?;
-            for x in &mut case.tensors {
-                *x = x.to_dtype(DType::F32)?;
+            let logs: Vec<f32> = (0..n).map(|i| strong(i) as f32).collect();
+            let logs = Tensor::from_vec(logs, dims.clone(), device())?;
+            wide.tensors[place] = logs.to_dtype(DType::F64)?;
+            let expected = wide.run(None)?;
+            let mut case = Case::new(shape, decay, erased, DType::F64)?;
+            for (x, wide) in case.tensors.iter_mut().zip(&wide.tensors) {
+                *x = wide.to_dtype(DType::F32)?;
             }
             for chunk in CHUNKS {
                 case.check(&case.run(Some(chunk))?, &expected, 1e-5);
@@ -307,197 +324,6 @@ fn a_long_sequence_is_finite_and_the_same_on_any_threads() -> Result<()> {
             assert_eq!(threads::with(2, all)?, expected, "{}", case.label);
             assert_eq!(threads::with(5, all)?, expected, "{}", case.label);
         }
-    }
-    Ok(())
-}
-
-#[test]
-fn a_sequence_is_the_same_split_at_any_point() -> Result<()> {
-    let case = Case::new([2, 35, 3, 5, 7], Decay::OfFeatures, Erased::Along, DType::F64)?;
-    let call = |tensors: &[Tensor]| case.with(tensors, |x, tokens| in_chunks(x, tokens, 16));
-    let [whole, last] = call(&case.tensors)?;
-    for at in [1, 15, 16, 34] {
-        let part = |from, len| -> Result<Vec<Tensor>> {
-            case.tensors[..6].iter().map(|x| x.narrow(1, from, len)).collect()
-        };
-        let mut first = part(0, at)?;
-        first.push(case.tensors[6].clone());
-        let [head, state] = call(&first)?;
-        let mut second = part(at, 35 - at)?;
-        second.push(state);
-        let [tail, state] = call(&second)?;
-        let joined = [values(&Tensor::cat(&[head, tail], 1)?)?, values(&state)?];
-        case.check(&joined, &[values(&whole)?, values(&last)?], 1e-12);
-    }
-    Ok(())
-}
-
-/// To the last bit: chunks hold the tokens of one document alone.
-#[test]
-fn padding_and_other_documents_change_no_bit() -> Result<()> {
-    let case = Case::new([1, 67, 2, 5, 3], Decay::OfHeads, Erased::Key, DType::F32)?.bare();
-    let call = |tensors: &[Tensor], tokens: Tokens<'_>| {
-        case.with(tensors, |x, _| in_chunks(x, tokens, 16))
-    };
-    let part = |from, len| -> Result<Vec<Tensor>> {
-        case.tensors.iter().map(|x| x.narrow(1, from, len)).collect()
-    };
-    let [alone, state] = call(&part(9, 40)?, Tokens::default())?;
-    let flags: Vec<u8> = (0..67).map(|t| u8::from(!(9..49).contains(&t))).collect();
-    let padding = Tensor::from_vec(flags, (1, 67), device())?;
-    let [padded, after] =
-        call(&case.tensors, Tokens { key_padding_mask: Some(&padding), segments: None })?;
-    assert_eq!(values(&padded.narrow(1, 9, 40)?)?, values(&alone)?);
-    assert_eq!(values(&after)?, values(&state)?);
-    let numbers: Vec<u32> = (0..67).map(|t| u32::from(t >= 9) + u32::from(t >= 49)).collect();
-    let segments = Tensor::from_vec(numbers, (1, 67), device())?;
-    let [packed, _] =
-        call(&case.tensors, Tokens { key_padding_mask: None, segments: Some(&segments) })?;
-    assert_eq!(values(&packed.narrow(1, 9, 40)?)?, values(&alone)?);
-    Ok(())
-}
-
-/// Features have no order, and values no scale.
-#[test]
-fn features_may_change_places_and_values_may_grow() -> Result<()> {
-    for decay in DECAYS {
-        let case = Case::new([2, 35, 3, 5, 7], decay, Erased::Along, DType::F64)?;
-        let call = |tensors: &[Tensor]| case.with(tensors, |x, tokens| in_chunks(x, tokens, 16));
-        let [plain, state] = call(&case.tensors)?;
-        let order = Tensor::new(&[3_u32, 0, 4, 1, 2], device())?;
-        let last = case.tensors.len() - 1;
-        let permuted = case.tensors.iter().enumerate().map(|(i, x)| match i {
-            2 | 3 => Ok(x.clone()),
-            _ if i == last => x.index_select(&order, 2),
-            _ if x.rank() == 4 => x.index_select(&order, 3),
-            _ => Ok(x.clone()),
-        });
-        let [permuted, after] = call(&permuted.collect::<Result<Vec<_>>>()?)?;
-        let expected = [values(&plain)?, values(&state.index_select(&order, 2)?)?];
-        case.check(&[values(&permuted)?, values(&after)?], &expected, 1e-12);
-        let mut scaled = case.tensors.clone();
-        scaled[2] = (&scaled[2] * 3.)?;
-        scaled[last] = (&scaled[last] * 3.)?;
-        let [scaled, after] = call(&scaled)?;
-        let expected = [values(&(plain * 3.)?)?, values(&(state * 3.)?)?];
-        case.check(&[values(&scaled)?, values(&after)?], &expected, 1e-12);
-    }
-    Ok(())
-}
-
-/// What one kind of recurrence is at the settings of another.
-#[test]
-fn special_cases_are_each_other() -> Result<()> {
-    let shape = [2, 35, 3, 5, 7];
-    let outputs = |case: &Case, tensors: &[Tensor]| {
-        let [output, state] = case.with(tensors, gated_delta_rule)?;
-        Result::Ok([values(&output)?, values(&state)?])
-    };
-    // Equal decays of all features are the decay of a head, and decays of 1 are none.
-    let of_heads = Case::new(shape, Decay::OfHeads, Erased::Key, DType::F64)?;
-    let of_features = Case::new(shape, Decay::OfFeatures, Erased::Key, DType::F64)?;
-    let mut equal = of_heads.tensors.clone();
-    equal[4] = equal[4].unsqueeze(3)?.broadcast_as((2, 35, 3, 5))?.contiguous()?;
-    let expected = outputs(&of_heads, &of_heads.tensors)?;
-    of_heads.check(&outputs(&of_features, &equal)?, &expected, 1e-13);
-    let none = Case::new(shape, Decay::None, Erased::Key, DType::F64)?;
-    let mut ones = of_heads.tensors.clone();
-    ones[4] = ones[4].zeros_like()?;
-    none.check(&outputs(&of_heads, &ones)?, &outputs(&none, &none.tensors)?, 1e-13);
-    // Erasing along β k is erasing the key, and along 0 erases nothing.
-    let along = Case::new(shape, Decay::OfHeads, Erased::Along, DType::F64)?;
-    let mut key = of_heads.tensors.clone();
-    key.insert(4, key[1].broadcast_mul(&key[3].unsqueeze(3)?)?);
-    along.check(&outputs(&along, &key)?, &expected, 1e-13);
-    let nothing = Case::new(shape, Decay::OfHeads, Erased::Nothing, DType::F64)?;
-    key[4] = key[4].zeros_like()?;
-    along.check(&outputs(&along, &key)?, &outputs(&nothing, &nothing.tensors)?, 1e-13);
-    Ok(())
-}
-
-#[test]
-fn constant_decays_that_erase_nothing_are_retention() -> Result<()> {
-    let case = Case::new([2, 35, 3, 5, 7], Decay::OfHeads, Erased::Nothing, DType::F64)?.bare();
-    let decay = [1., 0.9, 0.5];
-    let logs: Vec<f64> = decay.iter().map(|decay: &f64| decay.ln()).collect();
-    let mut tensors = case.tensors.clone();
-    let logs = Tensor::new(logs, device())?.reshape((1, 1, 3))?;
-    tensors[3] = logs.broadcast_as((2, 35, 3))?.contiguous()?;
-    let [output, _] = case.with(&tensors, gated_delta_rule)?;
-    let heads = |x: &Tensor| x.transpose(1, 2)?.contiguous();
-    let [query, key, value] = [0, 1, 2].map(|i| heads(&tensors[i]));
-    let expected = crate::ops::retention::retention(&query?, &key?, &value?, &decay, None)?;
-    case.check(&[values(&output)?], &[values(&heads(&expected)?)?], 1e-12);
-    Ok(())
-}
-
-/// With a column of ones beside the values for the denominator.
-#[test]
-fn a_state_that_keeps_everything_is_linear_attention() -> Result<()> {
-    let case = Case::new([2, 35, 3, 5, 7], Decay::None, Erased::Nothing, DType::F64)?.bare();
-    let mut tensors = case.tensors.clone();
-    let heads = |x: &Tensor| x.transpose(1, 2)?.contiguous();
-    let logs = [heads(&tensors[0])?, heads(&tensors[1])?];
-    let expected = crate::ops::linear_attention::linear_attention(
-        &logs[0],
-        &logs[1],
-        &heads(&tensors[2])?,
-        crate::Reach::Past,
-        None,
-    )?;
-    (tensors[0], tensors[1]) = (tensors[0].exp()?, tensors[1].exp()?);
-    let ones = Tensor::ones((2, 35, 3, 1), DType::F64, device())?;
-    tensors[2] = Tensor::cat(&[&tensors[2], &ones], 3)?;
-    let [sums, _] = case.with(&tensors, gated_delta_rule)?;
-    let output = sums.narrow(3, 0, 7)?.broadcast_div(&sums.narrow(3, 7, 1)?)?;
-    case.check(&[values(&output)?], &[values(&heads(&expected)?)?], 1e-12);
-    Ok(())
-}
-
-#[test]
-fn operands_in_half_precision_are_computed_in_f32() -> Result<()> {
-    let case = Case::new([2, 35, 3, 5, 7], Decay::OfHeads, Erased::Key, DType::BF16)?;
-    let wide = case.tensors.iter().map(|x| x.to_dtype(DType::F32)).collect::<Result<Vec<_>>>()?;
-    let [output, state] = case.with(&case.tensors, gated_delta_rule)?;
-    let [expected, last] = case.with(&wide, gated_delta_rule)?;
-    assert_eq!((output.dtype(), state.dtype()), (DType::BF16, DType::F32));
-    assert_eq!(values(&output)?, values(&expected.to_dtype(DType::BF16)?)?);
-    assert_eq!(values(&state)?, values(&last)?);
-    Ok(())
-}
-
-#[test]
-fn shapes_that_do_not_match_are_refused_by_name() -> Result<()> {
-    let case = Case::new([2, 5, 3, 11, 7], Decay::OfHeads, Erased::Along, DType::F32)?;
-    let names = ["key", "value", "strength", "erase", "log_decay", "state"];
-    for (i, name) in names.into_iter().enumerate() {
-        let mut tensors = case.tensors.clone();
-        let axis = if name == "state" { 2 } else { 1 };
-        tensors[i + 1] = tensors[i + 1].narrow(axis, 0, 4)?;
-        let error = case.with(&tensors, gated_delta_rule).expect_err(name).to_string();
-        assert!(error.contains(&format!("`{name}` is of shape")), "{error}");
-    }
-    let case = Case::new([2, 5, 3, 11, 7], Decay::OfHeads, Erased::Key, DType::F32)?;
-    let error = case.in_groups(2)?.run(Some(7)).expect_err("3 heads of 2 groups").to_string();
-    assert!(error.contains("2 heads of queries for 3 of values"), "{error}");
-    let case = Case::new([2, 5, 3, 11, 7], Decay::OfHeads, Erased::Key, DType::F32)?;
-    let other = Tensor::zeros((2, 4), DType::U8, device())?;
-    let wrong = Tokens { key_padding_mask: Some(&other), segments: None };
-    assert!(case.with(&case.tensors, |x, _| gated_delta_rule(x, wrong)).is_err());
-    let wrong = Tokens { key_padding_mask: None, segments: Some(&other) };
-    assert!(case.with(&case.tensors, |x, _| gated_delta_rule(x, wrong)).is_err());
-    Ok(())
-}
-
-#[test]
-fn nothing_to_read_gives_nothing() -> Result<()> {
-    for shape in [[2, 0, 3, 5, 7], [0, 5, 3, 5, 7]] {
-        let case = Case::new(shape, Decay::OfHeads, Erased::Key, DType::F32)?;
-        let [output, state] = case.with(&case.tensors, gated_delta_rule)?;
-        let [batch, len, n_heads, n_features, width] = shape;
-        assert_eq!(output.dims(), [batch, len, n_heads, width]);
-        assert_eq!(values(&state)?, values(&case.tensors[5])?);
-        assert_eq!(state.dims(), [batch, n_heads, n_features, width]);
     }
     Ok(())
 }
