@@ -135,19 +135,6 @@ impl<X> Each<X> {
         [query, key, value].into_iter().chain(optional.into_iter().flatten()).collect()
     }
 
-    pub(super) fn as_ref(&self) -> Each<&X> {
-        Each {
-            query: &self.query,
-            key: &self.key,
-            value: &self.value,
-            strength: self.strength.as_ref(),
-            erase: self.erase.as_ref(),
-            erase_key: self.erase_key.as_ref(),
-            log_decay: self.log_decay.as_ref(),
-            state: self.state.as_ref(),
-        }
-    }
-
     pub(super) fn as_mut(&mut self) -> Each<&mut X> {
         Each {
             query: &mut self.query,
@@ -158,20 +145,6 @@ impl<X> Each<X> {
             erase_key: self.erase_key.as_mut(),
             log_decay: self.log_decay.as_mut(),
             state: self.state.as_mut(),
-        }
-    }
-
-    /// Another thing for each.
-    pub(super) fn map<Y>(self, mut f: impl FnMut(X) -> Y) -> Each<Y> {
-        Each {
-            query: f(self.query),
-            key: f(self.key),
-            value: f(self.value),
-            strength: self.strength.map(&mut f),
-            erase: self.erase.map(&mut f),
-            erase_key: self.erase_key.map(&mut f),
-            log_decay: self.log_decay.map(&mut f),
-            state: self.state.map(&mut f),
         }
     }
 }

@@ -137,10 +137,7 @@ impl Rule {
             Some(gradient) => gradient.to_vec(),
             None => vec![T::ZERO; batch * n_heads * n_state],
         };
-        let n_shared = batch * self.sizes.len * self.teams.per_example() * n_features;
-        let mut gradients = operands.as_ref().map(|operand| self.blank(operand.len()));
-        (gradients.query, gradients.key) = (self.blank(n_shared), self.blank(n_shared));
-        gradients.state = None;
+        let mut gradients = self.gradients(operands);
         let Each { query, key, value, strength, erase, erase_key, log_decay, .. } =
             gradients.as_mut();
         let optional = [strength, erase, erase_key, log_decay];
@@ -192,6 +189,23 @@ impl Rule {
     fn work(&self) -> usize {
         let Sizes { batch, len, n_heads, .. } = self.sizes;
         batch * len * n_heads * self.sizes.state()
+    }
+
+    /// Memory for the gradients of all operands but the state; of queries and keys, those of each team.
+    fn gradients<T: Lanes>(&self, operands: &Each<&[T]>) -> Each<Vec<T>> {
+        let Sizes { batch, len, n_features, .. } = self.sizes;
+        let shared = || self.blank(batch * len * self.teams.per_example() * n_features);
+        let like = |operand: &[T]| self.blank(operand.len());
+        Each {
+            query: shared(),
+            key: shared(),
+            value: like(operands.value),
+            strength: operands.strength.map(like),
+            erase: operands.erase.map(like),
+            erase_key: operands.erase_key.map(like),
+            log_decay: operands.log_decay.map(like),
+            state: None,
+        }
     }
 
     /// Memory for results, which are 0 at padding.
